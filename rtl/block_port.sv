@@ -1,5 +1,5 @@
 // The memories of the engine as devices on the bus see them: an AXI4 slave for block memory, and
-// behind it the controllers' own memories, each of two rows of 4 KiB.
+// behind it the controllers' own memories, each with room for four rows of 4 KiB.
 //
 // The bus's addresses are those of a window that is aligned to its size, `WindowShift` bits: row 0
 // of block memory is at its first byte. One burst of each direction at a time; what nothing is
@@ -11,7 +11,7 @@ module block_port
   // Block memory is the first one.
   parameter int unsigned Memories = 2,
 
-  localparam int unsigned OwnRows     = 2,
+  localparam int unsigned OwnRows     = 4,
   localparam int unsigned Rows        = Blocks + (Memories - 1) * OwnRows,
   localparam int unsigned WindowShift = BlockShift + $clog2(Rows)
 ) (

@@ -2,11 +2,11 @@
 // one NVMe queue pair. The SSD itself moves the bytes from and to block memory.
 //
 // Software starts the SSD, makes the queue pair and says where it is (`config_i`, while
-// `enable_i`); everything that belongs to a command is done here. The controller's own memory has
-// two pages, which the SSD reaches by `own_*`: the rings (submission entries from byte 0 on,
-// completion entries from byte 1024 on), and a page for what is not whole logical blocks. It tells
-// by `ready_o` that its rings are empty: then the SSD may be started. Completions are found by
-// polling for the phase bit.
+// `enable_i`); everything that belongs to a command is done here. The controller's own memory is
+// three pages for the SSD, which reaches them by `own_*`: submission entries, a page for what is
+// not whole logical blocks, completion entries. (In the memory itself both kinds of entries lie in
+// one, completion entries from byte 1024 on.) It tells by `ready_o` that its rings are empty: then
+// the SSD may be started. Completions are found by polling for the phase bit.
 //
 // A block of the engine is a page, so one PRP entry names the bytes of a command: there are no
 // lists. As in crates/drivers/src/ssd.rs: a read that doesn't begin with a logical block goes
@@ -57,7 +57,7 @@ module nvme_controller
   output bus_pkg::request_t  bus_o,
   input  bus_pkg::response_t bus_i,
 
-  // Its own memory, for the SSD; see block_memory. Two rows.
+  // Its own memory, for the SSD; see block_memory. Three rows.
   input  logic               own_read_valid_i,
   output logic               own_read_ready_o,
   input  word_at_t           own_read_at_i,
@@ -267,6 +267,12 @@ module nvme_controller
 
   // ---- Its own memory ----
 
+  // NVMe has queues begin at pages: the SSD sees completion entries in one of their own.
+  function automatic word_at_t placed(word_at_t at);
+    if (at.row != row_t'(2)) return at;
+    return '{row: '0, word: CompletionsAt | word_index_t'(entry_t'(at.word))};
+  endfunction
+
   logic        ring_read, ring_read_ready, ring_done, ring_write, ring_write_ready;
   logic        copy_read, copy_read_ready, copy_done, copy_write, copy_write_ready;
   word_at_t    ring_read_at, ring_write_at, copy_read_at, copy_write_at;
@@ -281,12 +287,12 @@ module nvme_controller
     .rst_ni,
     .read_valid_i  ({copy_read, ring_read, own_read_valid_i}),
     .read_ready_o  ({copy_read_ready, ring_read_ready, own_read_ready_o}),
-    .read_at_i     ({copy_read_at, ring_read_at, own_read_at_i}),
+    .read_at_i     ({copy_read_at, ring_read_at, placed(own_read_at_i)}),
     .read_done_o   ({copy_done, ring_done, own_read_done_o}),
     .read_data_o   (own_data),
     .write_valid_i ({copy_write, ring_write, own_write_valid_i}),
     .write_ready_o ({copy_write_ready, ring_write_ready, own_write_ready_o}),
-    .write_at_i    ({copy_write_at, ring_write_at, own_write_at_i}),
+    .write_at_i    ({copy_write_at, ring_write_at, placed(own_write_at_i)}),
     .write_data_i  ({write_data_o, ring_data, own_write_data_i}),
     .write_keep_i  ({write_keep_o, keep_t'('1), own_write_keep_i})
   );

@@ -19,8 +19,8 @@ SSDS, PEERS = 2, 6
 # Those of the peers that take and send datagrams.
 DATAGRAMS = (4, 5)
 BLOCKS = 1 << 32
-OWN = [BLOCKS + (C["Blocks"] + 2 * number) * 4096 for number in range(SSDS)]
-WINDOW = range(BLOCKS, OWN[-1] + 2 * 4096)
+OWN = [BLOCKS + (C["Blocks"] + 4 * number) * 4096 for number in range(SSDS)]
+WINDOW = range(BLOCKS, OWN[-1] + 4 * 4096)
 DOORBELLS = 0x2_0000_0000
 SEND_RING, SEND_TAIL = 0x2000_0000, 0x3000_3818
 BUFFERS, RECEIVE_RING, RECEIVE_TAIL, BUFFER = 0x4000_0000, 0x5000_0000, 0x3000_2818, 2048

@@ -7,7 +7,7 @@ from blocks import WORD
 from bus import Memory
 from layouts import pack
 
-ENTRIES, COMPLETIONS, PAGE = 16, 64, 256
+ENTRIES, COMPLETIONS, PAGE = 16, 512, 256
 TAIL, HEAD = 0x1008, 0x100C
 BLOCKS, OWN = 1 << 32, 1 << 33
 

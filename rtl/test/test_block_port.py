@@ -10,7 +10,7 @@ from layouts import constants, pack, unpack
 
 C = constants("core_pkg")
 WORD, BLOCK = C["WordBytes"], 1 << C["BlockShift"]
-ROWS = C["Blocks"] + 2
+ROWS = C["Blocks"] + 4
 WORD_SHIFT = C["BlockShift"] - C["WordShift"]
 
 
