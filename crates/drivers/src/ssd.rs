@@ -83,7 +83,7 @@ pub struct Ssd {
     /// Size of a bounce buffer: most of a logical block may precede and follow a bounced read.
     bounce_length: u64,
     events: VecDeque<DeviceEvent>,
-    /// What does reads, writes and flushes in its place.
+    /// Hardware that does reads, writes and flushes in its place.
     hardware: Option<Hardware>,
     namespace: Option<u32>,
     /// Size of a logical block in bytes, as the SSD reported it at its start.

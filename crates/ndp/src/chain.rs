@@ -176,7 +176,9 @@ impl Chains {
 
 impl Units for Chains {
     fn load(&mut self, command: CommandId, spec: &TransferSpec) -> Result<(), (u8, Failure)> {
-        self.0[command.slot()].load(spec)
+        let chain = &mut self.0[command.slot()];
+        // Those before the one that is refused may hold keys.
+        chain.load(spec).inspect_err(|_| chain.unload())
     }
 
     fn process(&mut self, operation: &Operation, bytes: &mut [u8]) -> Outcome {
@@ -256,4 +258,22 @@ impl Loaded {
 
 fn failure(error: &OperatorError) -> Failure {
     Failure::new(error.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dcs_engine::OperatorSpec;
+
+    #[test]
+    fn a_refused_chain_leaves_no_key() {
+        let key =
+            OperatorSpec::new(Operator::Aes256Ctr, vec![7; Operator::Aes256Ctr.info().parameter.1].into());
+        // Two keys that are the same, and no data unit.
+        let refused = OperatorSpec::new(Operator::Aes256Xts, vec![7; 80].into());
+        let spec = TransferSpec { chain: vec![key, refused], ..TransferSpec::default() };
+        let mut chains = Chains::new(1);
+        let (at, _) = chains.load(CommandId::new(0, 0), &spec).unwrap_err();
+        assert_eq!((at, chains.0[0].operators.len()), (1, 0));
+    }
 }

@@ -181,7 +181,7 @@ fn rust(module: &str, models: &[Model]) -> String {
         + "];\n}\n"
 }
 
-/// What is the same of every model, in C++.
+/// The shim of every model, in C++: NAME, INPUTS, OUTPUTS and STRUCTURES are a model's own.
 const SHIM: &str = r#"#include "VNAME.h"
 #include "VNAME___024root.h"
 #include "verilated.h"

@@ -57,7 +57,7 @@ pub use nvme::SsdController;
 #[cfg(feature = "verilator")]
 pub use units::Units;
 
-/// What a card has of this crate.
+/// Core, units and SSDs' controllers for a card.
 #[cfg(feature = "verilator")]
 pub const HARDWARE: dcs_card::card::Hardware = dcs_card::card::Hardware {
     core: |asked| Box::new(Body::new(asked)),

@@ -1,7 +1,7 @@
 //! An SSD whose reads, writes and flushes something else does, in the place of [`Ssd`](super::Ssd)'s own way: hardware, over the queue pair
 //! that the NVMe host has made and lends it.
 //!
-//! What is left here is what software has to do for it: Aborts on the admin queue, and the reset where the controller says that it is
+//! Software does the rest for it: Aborts on the admin queue, and the reset where the controller says that it is
 //! broken. Its operations fail then at once, but it has them, and with them their blocks, until the SSD has stopped.
 
 use super::{Job, LOGICAL_BLOCK_MAX, Work};
@@ -11,7 +11,7 @@ use dcs_abi::status::Status;
 use dcs_engine::{DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What has a queue pair of an SSD, and makes commands of jobs.
+/// A controller of an SSD: it has a queue pair, and makes commands of jobs.
 pub trait Controller: core::fmt::Debug + Send {
     /// Returns how many entries both of its rings have.
     fn entries(&self) -> u16;
@@ -50,7 +50,7 @@ pub enum ControllerEvent {
     Abort(u16),
 }
 
-/// What a controller is lent. Offsets are in the card's own memory.
+/// The queue pair and the memory that a controller is lent. Offsets are in the card's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent {
     /// The queue pair.
