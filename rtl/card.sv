@@ -575,15 +575,20 @@ module card
   // It aborts nothing: software ends a connection, and with that its operations.
   assign abort_device_ready[SendAt] = 1'b1;
 
+  layout_t send_place;
+  assign send_place = '{
+    blocks:  BlockBase,
+    headers: HeaderBase,
+    ring:    TransmitRing,
+    tail:    TransmitTail
+  };
+
   nic_controller #(
-    .Advanced   (Advanced),
-    .BlockBase  (BlockBase),
-    .HeaderBase (HeaderBase),
-    .RingBase   (TransmitRing),
-    .Tail       (TransmitTail)
+    .Advanced (Advanced)
   ) u_send (
     .clk_i,
     .rst_ni,
+    .place_i           (send_place),
     .request_valid_i   (send_asks),
     .request_ready_o   (send_done),
     .request_i         (send_turn_q ? bind_request : send_i),

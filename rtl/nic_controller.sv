@@ -14,17 +14,15 @@ module nic_controller
   import core_pkg::*;
   import nic_pkg::*;
 #(
-  parameter bit          Advanced   = 1'b0,
-  // Where blocks, headers (64 bytes for each descriptor) and the ring are; the ring's tail.
-  parameter logic [63:0] BlockBase  = 64'h0000_0000,
-  parameter logic [63:0] HeaderBase = 64'h1000_0000,
-  parameter logic [63:0] RingBase   = 64'h2000_0000,
-  parameter logic [63:0] Tail       = 64'h3000_3818,
+  parameter bit          Advanced = 1'b0,
   // Cycles from one look at the ring to the next.
-  parameter int unsigned Interval   = 16
+  parameter int unsigned Interval = 16
 ) (
   input  logic               clk_i,
   input  logic               rst_ni,
+
+  // It changes only while nothing is under way.
+  input  layout_t            place_i,
 
   input  logic               request_valid_i,
   output logic               request_ready_o,
@@ -470,9 +468,9 @@ module nic_controller
       insert_behind = Checksums;
     end
     headers_at = {insert, Extension | InsertFcs | kind | header_bytes,
-              HeaderBase + 64'({header_at, 6'b0})};
+              place_i.headers + 64'({header_at, 6'b0})};
     payload_at = {insert_behind, Extension | InsertFcs | End | Report | kind | 32'(piece_q),
-              BlockBase + 64'(e_q.address) + 64'(e_q.at)};
+              place_i.blocks + 64'(e_q.address) + 64'(e_q.at)};
   end
 
   // ---- The bus ----
@@ -492,22 +490,22 @@ module nic_controller
     bus_o.b_ready  = step_q == Response;
     unique case (part_q)
       Headers: begin
-        bus_o.aw.addr = HeaderBase + 64'({header_at, 6'b0});
+        bus_o.aw.addr = place_i.headers + 64'({header_at, 6'b0});
         bus_o.aw.len  = 8'd3;
         bus_o.w.data  = header[{beat_q, 7'b0}+:128];
       end
       Doorbell: begin
-        bus_o.aw.addr = Tail;
+        bus_o.aw.addr = place_i.tail;
         bus_o.w.data  = {4{32'(rung)}};
-        bus_o.w.strb  = 16'hf << Tail[3:0];
+        bus_o.w.strb  = 16'hf << place_i.tail[3:0];
       end
       default: begin
-        bus_o.aw.addr = RingBase + 64'({place, 4'b0});
+        bus_o.aw.addr = place_i.ring + 64'({place, 4'b0});
         bus_o.w.data  = part_q == Context ? context_word
                         : part_q == First ? headers_at : payload_at;
       end
     endcase
-    bus_o.ar.addr  = RingBase + 64'({last, 4'b0});
+    bus_o.ar.addr  = place_i.ring + 64'({last, 4'b0});
     bus_o.ar.size  = 3'd4;
     bus_o.ar.burst = bus_pkg::BurstIncrement;
     bus_o.ar_valid = step_q == Look;

@@ -50,6 +50,17 @@ package nic_pkg;
     logic [14:0] status;
   } template_t;
 
+  // Where things are on the bus.
+  typedef struct packed {
+    // The first block.
+    logic [63:0] blocks;
+    // Headers of frames that are sent: 64 bytes for each descriptor.
+    logic [63:0] headers;
+    // The transmit ring, and the register of its tail.
+    logic [63:0] ring;
+    logic [63:0] tail;
+  } layout_t;
+
   // What software asks for.
   typedef enum logic [2:0] {
     // A connection, with everything.

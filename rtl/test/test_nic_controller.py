@@ -84,6 +84,7 @@ class Connection:
 class Bench:
     def __init__(self, dut, seed):
         self.dut, self.chance = dut, random.Random(seed)
+        dut.place_i.value = pack("layout_t", headers=HEADERS, ring=RING, tail=TAIL)
         self.memory = Memory(dut.bus_o, dut.bus_i, self.chance)
         self.nic = Nic(self.memory, RING, TAIL, int(dut.Advanced.value))
         self.connections, self.owners = [None] * N["Connections"], [None] * COMMANDS
