@@ -112,7 +112,7 @@ mod tcp;
 pub use config::{Config, Limits, TcpConfig};
 pub use message::{
     BlockId, BufferId, ChecksumOffload, Chunk, ConnectError, Event, Flow, Frame, FrameId, HEAD, Header,
-    Nanos, OpenError, Owner, Piece, Reason, ReceivedFrame, SendError, Verdict,
+    Nanos, OpenError, Owner, Piece, Reason, ReceivedFrame, SendError, StreamPart, Verdict,
 };
 pub use stack::Stack;
 pub use statistics::{Statistics, Usage};

@@ -107,6 +107,13 @@ pub struct Header {
 }
 
 impl Header {
+    /// Makes a buffer with these bytes; returns `None` if there are more than 128.
+    pub fn of(bytes: &[u8]) -> Option<Header> {
+        let mut header = Header { bytes: [0; 128], length: u8::try_from(bytes.len()).ok()? };
+        header.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(header)
+    }
+
     pub(crate) fn zeroed(length: usize) -> Header {
         assert!(length <= 128);
         Header { bytes: [0; 128], length: length as u8 }
@@ -174,6 +181,19 @@ pub struct Frame {
     /// TCP segmentation offload: the NIC makes frames with this many bytes of payload. The pseudo header's sum in the checksum field then
     /// excludes the length, as Intel's controllers expect.
     pub segment: Option<u16>,
+    /// Place of the payload in a connection's stream, if it is bytes of one.
+    pub stream: Option<StreamPart>,
+}
+
+/// Bytes of a connection's outgoing stream in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamPart {
+    /// Connection of the stream.
+    pub flow: Flow,
+    /// Offset of the first byte in the stream.
+    pub offset: u64,
+    /// Most bytes of payload in a segment of the connection.
+    pub most: u16,
 }
 
 impl Frame {

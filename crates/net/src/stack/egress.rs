@@ -2,7 +2,7 @@
 
 use super::{Connection, Packet, Sending, Stack, Tuple, Turn};
 use crate::checksum::pseudo_header;
-use crate::message::{ChecksumOffload, Frame, FrameId, Header, Nanos, Piece, Reason};
+use crate::message::{ChecksumOffload, Frame, FrameId, Header, Nanos, Piece, Reason, StreamPart};
 use crate::slab::Key;
 use crate::tcp::{Fate, Outgoing, segment};
 use core::net::Ipv4Addr;
@@ -157,7 +157,7 @@ impl Stack {
         self.ethernet(&mut header, mac, EthernetProtocol::Arp);
         repr.emit(&mut ArpPacket::new_unchecked(&mut header[14..]));
         let id = FrameId(self.sending.insert(Sending::default()));
-        Frame { id, header, payload: Vec::new(), checksum: None, segment: None }
+        Frame { id, header, payload: Vec::new(), checksum: None, segment: None, stream: None }
     }
 
     fn ethernet(&self, header: &mut [u8], mac: [u8; 6], protocol: EthernetProtocol) {
@@ -206,10 +206,12 @@ impl Stack {
     }
 
     fn segment_frame(&mut self, key: Key, outgoing: Outgoing, mac: [u8; 6], to: Ipv4Addr) -> Frame {
-        let Outgoing { header, payload, segment, new, .. } = outgoing;
+        let Outgoing { header, payload, segment, new, stream } = outgoing;
         let flow = new.map(|_| crate::message::Flow(key));
         let sending = Sending { flow, blocks: payload.blocks, buffer: None };
-        let frame = self.tcp_frame(&header, payload.pieces, segment, mac, to, sending);
+        let mut frame = self.tcp_frame(&header, payload.pieces, segment, mac, to, sending);
+        frame.stream =
+            stream.map(|(offset, most)| StreamPart { flow: crate::message::Flow(key), offset, most });
         if let (Some(end), Some(connection)) = (new, self.flows.get_mut(key)) {
             connection.tcb.frame_taken(frame.id, end);
         }
@@ -243,7 +245,7 @@ impl Stack {
         sending: Sending,
     ) -> Frame {
         let id = FrameId(self.sending.insert(sending));
-        Frame { id, header, payload, checksum, segment }
+        Frame { id, header, payload, checksum, segment, stream: None }
     }
 
     /// Makes Ethernet and IPv4 headers, with room for the next one; returns them with the sum of the pseudo header.

@@ -185,6 +185,14 @@ impl Stack {
         Some(frame)
     }
 
+    /// Notes that the NIC has sent a frame, whose bytes may be read again until [`Stack::frame_sent`].
+    pub fn frame_left(&mut self, frame: FrameId) {
+        let flow = self.sending.get(frame.0).and_then(|sending| sending.flow);
+        if let Some(connection) = flow.and_then(|flow| self.flows.get_mut(flow.0)) {
+            connection.tcb.frame_sent(frame, &mut self.shared);
+        }
+    }
+
     /// Notes that the NIC is done with a frame: it has sent it, or never will. Ignores names that are no longer valid.
     pub fn frame_sent(&mut self, frame: FrameId) {
         let Some(sending) = self.sending.remove(frame.0) else { return };

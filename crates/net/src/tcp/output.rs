@@ -16,6 +16,8 @@ pub(crate) struct Outgoing {
     pub(crate) segment: Option<u16>,
     /// End position of its new bytes, if it has any.
     pub(crate) new: Option<u64>,
+    /// Offset of its first byte in the stream, and most bytes of a segment, if it has any bytes.
+    pub(crate) stream: Option<(u64, u16)>,
 }
 
 impl Tcb {
@@ -239,7 +241,8 @@ impl Tcb {
         }
         let new = (!again && length > 0).then_some(data_end);
         let segment = (length > self.mss).then_some(self.mss as u16);
-        Outgoing { header, payload, segment, new }
+        let stream = (length > 0).then(|| (bytes.start - 1, self.mss as u16));
+        Outgoing { header, payload, segment, new, stream }
     }
 }
 
@@ -250,6 +253,6 @@ pub(super) fn clock(offset: u32, now: Nanos) -> u32 {
 
 impl Outgoing {
     fn bare(header: Header) -> Outgoing {
-        Outgoing { header, payload: Gathered::default(), segment: None, new: None }
+        Outgoing { header, payload: Gathered::default(), segment: None, new: None, stream: None }
     }
 }

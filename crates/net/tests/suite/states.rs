@@ -3,7 +3,7 @@
 use crate::rig::forge::{Forge, LOCAL, Seg};
 use crate::rig::pair::address;
 use crate::rig::{MS, SECOND};
-use dcs_net::{Chunk, ConnectError, Event, Flow, Piece, Reason, SendError};
+use dcs_net::{Chunk, ConnectError, Event, Flow, Piece, Reason, SendError, StreamPart};
 
 /// The peer's initial sequence number: its data begin at 1001.
 const ISN: u32 = 1000;
@@ -485,6 +485,32 @@ fn done_is_not_free() {
     assert_eq!(forge.events(), [], "a frame is sent once");
     forge.send(Seg::new("", theirs, ours.wrapping_add(1000)));
     assert_eq!(forge.events(), [free, Event::Acknowledged { flow, offset: 1000 }]);
+}
+
+#[test]
+fn a_frame_that_has_left_is_sent_and_keeps_its_blocks() {
+    let Case { mut forge, flow, ours, theirs } = bring(At::Established);
+    let flow = flow.unwrap();
+    forge.stack.send(flow, Chunk { piece: piece(4096, 1000), block: 7, more: false }).unwrap();
+    forge.stack.send(flow, Chunk { piece: piece(8192, 500), block: 8, more: false }).unwrap();
+    let frame = forge.stack.next_frame(forge.now).unwrap();
+    let part = |offset| Some(StreamPart { flow, offset, most: 1460 });
+    assert_eq!(frame.stream, part(0));
+    forge.stack.frame_left(frame.id);
+    assert_eq!(forge.events(), [Event::Sent { flow, offset: 1460 }]);
+    forge.stack.frame_left(frame.id);
+    let rest = forge.stack.next_frame(forge.now).unwrap();
+    assert_eq!((rest.stream, forge.events()), (part(1460), vec![]));
+    forge.stack.frame_sent(rest.id);
+    assert_eq!(forge.events(), [Event::Sent { flow, offset: 1500 }]);
+    forge.send(Seg::new("", theirs, ours.wrapping_add(1500)));
+    let free = |block| Event::Free { owner: dcs_net::Owner::Flow(flow), block };
+    assert_eq!(forge.events(), [Event::Acknowledged { flow, offset: 1500 }]);
+    forge.stack.frame_sent(frame.id);
+    assert_eq!(forge.events(), [free(7), free(8)]);
+    // Frames without data have no place in the stream.
+    forge.stack.shutdown(flow);
+    assert_eq!(forge.stack.next_frame(forge.now).unwrap().stream, None);
 }
 
 #[test]
