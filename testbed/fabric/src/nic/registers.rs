@@ -21,6 +21,9 @@ const EIMS: u64 = 0x1524;
 const EIMC: u64 = 0x1528;
 const EIAC: u64 = 0x152c;
 const IVAR: u64 = 0x1700;
+/// Arbitration of the first transmit queue of the 82574; the second one's is 0x100 bytes further [82574 data sheet, 10.2.6.9].
+const TARC: u64 = 0x3840;
+const TARC_ENABLE: u32 = 1 << 10;
 const MPC: u64 = 0x4010;
 const GPRC: u64 = 0x4074;
 const GPTC: u64 = 0x4080;
@@ -143,6 +146,9 @@ impl Registers {
         plain.insert(RAL, word(0) | word(1) << 8 | word(2) << 16 | word(3) << 24);
         plain.insert(RAL + 4, word(4) | word(5) << 8 | 1 << 31);
         plain.insert(RLPML, 0x2600);
+        if config.family == Family::E1000e {
+            (0..2).for_each(|queue| _ = plain.insert(TARC + 0x100 * queue, TARC_ENABLE | 3));
+        }
         let mut queue = [0; 16];
         queue[SPLIT] = if config.family == Family::Igb { 0x400 } else { 0 };
         let mut phy = [0; 32];
@@ -338,7 +344,9 @@ impl Registers {
     }
 
     pub(super) fn transmits(&self, queue: usize) -> bool {
-        self.get(TCTL) & 2 != 0 && self.link() && self.enabled(&self.transmit[queue])
+        let arbitrates =
+            self.family == Family::Igb || self.get(TARC + 0x100 * queue as u64) & TARC_ENABLE != 0;
+        self.get(TCTL) & 2 != 0 && self.link() && arbitrates && self.enabled(&self.transmit[queue])
     }
 
     pub(super) fn pads(&self) -> bool {

@@ -482,6 +482,50 @@ fn a_reset_forgets_and_a_hung_one_needs_it() {
 }
 
 #[test]
+fn a_second_transmit_ring_has_a_context_of_its_own() {
+    const SECOND: u64 = TX + 0x800;
+    both(|mut driver| {
+        let mut frame = tcp([4; 6], 1000, 0x18, &[7; 3000]);
+        frame[16..18].fill(0);
+        frame[24..26].fill(0);
+        driver.store(OUT, &frame);
+        let registers = if driver.family == Family::Igb { 0xe040 } else { 0x3900 };
+        let at = driver.address(SECOND);
+        driver.set(registers, at as u32);
+        driver.set(registers + 4, (at >> 32) as u32);
+        driver.set(registers + 8, 16 * 16);
+        driver.set(registers + 0x28, 1 << 25);
+        if driver.family == Family::E1000e {
+            assert_eq!(driver.get(0x3940), 1 << 10 | 3, "on, after a reset");
+            driver.set(0x3940, 3);
+        }
+        // The same frame by both rings, in segments of 1500 and of 1000 bytes.
+        for (size, ring) in [(1000, SECOND), (1500, TX)] {
+            driver.tx_tail = 0;
+            context(&mut driver, size);
+            driver.data(OUT, 54, IFCS | TSE, 3, 3000);
+            driver.data(OUT + 54, 3000, EOP | IFCS | RS | TSE, 3, 0);
+            let raw = driver.load(TX, 3 * 16);
+            driver.store(ring, &raw);
+        }
+        driver.set(registers + 0x18, 3);
+        driver.run();
+        if driver.family == Family::E1000e {
+            assert_eq!(driver.came.len(), 0, "it is not arbitrated for (TARC1)");
+            driver.set(0x3940, 1 << 10 | 3);
+            driver.set(registers + 0x18, 3);
+        }
+        driver.kick();
+        let mut lengths: Vec<usize> = driver.came.iter().map(Vec::len).collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [1054, 1054, 1054, 1554, 1554]);
+        assert!(driver.done(2), "the first ring's");
+        assert_eq!(driver.load(SECOND + 2 * 16 + 12, 1), [1], "the second one's");
+        assert_eq!((driver.get(0x3810), driver.get(registers + 0x10)), (3, 3), "heads");
+    });
+}
+
+#[test]
 fn a_queue_that_is_stopped_forgets_what_is_under_way() {
     let mut driver = Driver::new(Family::Igb);
     driver.store(OUT, &[7; 2000]);
