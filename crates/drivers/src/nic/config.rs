@@ -20,6 +20,9 @@ pub struct Config {
     pub model: Model,
     /// Descriptors of the transmit ring: a multiple of 8 up to 4,096.
     pub transmit: u16,
+    /// Descriptors of a second transmit ring, which somebody else uses ([`Nic::lent`](super::Nic::lent)): as for the first one, or 0 for
+    /// none.
+    pub lend: u16,
     /// Descriptors of the receive ring: a multiple of 8 up to 4,096. One less is posted.
     pub receive: u16,
     /// Number of receive buffers. Those in excess of the ring make up for frames that are not returned at once.
@@ -60,6 +63,7 @@ impl Config {
             controller,
             model,
             transmit: 256,
+            lend: 0,
             receive: 256,
             buffers: 768,
             buffer: 2048,
@@ -96,6 +100,7 @@ impl Config {
         let frame = (1514..=9216).contains(&self.max_frame);
         let registers = self.registers.length >= register::END;
         if ring(self.transmit)
+            && (self.lend == 0 || ring(self.lend))
             && ring(self.receive)
             && buffer
             && frame
@@ -167,10 +172,16 @@ pub enum ResetCause {
 
 const ALIGN: u64 = 4096;
 
+/// Bytes for a frame's headers, of which a lent ring has as many places as descriptors.
+pub(super) const LENT_HEADER: u64 = 64;
+
 /// Layout of own memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub transmit: u64,
+    /// The ring that is lent, and the places of headers.
+    pub lent: u64,
+    pub lent_headers: u64,
     pub receive: RingLayout,
     /// Offset of the first byte that is not taken.
     pub end: u64,
@@ -180,13 +191,15 @@ impl Layout {
     /// Lays everything out from `base` on, which is aligned on the bus.
     pub fn new(config: &Config, base: u64) -> Layout {
         let up = |at: u64| at.next_multiple_of(ALIGN);
-        let ring = up(base + u64::from(config.transmit) * LENGTH);
+        let lent = up(base + u64::from(config.transmit) * LENGTH);
+        let lent_headers = up(lent + u64::from(config.lend) * LENGTH);
+        let ring = up(lent_headers + u64::from(config.lend) * LENT_HEADER);
         let packets =
             up(ring + u64::from(config.receive) * descriptor::receive_length(config.receive_format()));
         let headers = packets + u64::from(config.buffers) * u64::from(config.buffer);
         let header = if config.split { HEADER } else { 0 };
         let end = up(headers + u64::from(config.buffers) * u64::from(header));
         let receive = RingLayout { window: 0, ring, packets, packet: config.buffer, headers, header };
-        Layout { transmit: base, receive, end }
+        Layout { transmit: base, lent, lent_headers, receive, end }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::config::{Config, ConfigError, Layout, ResetCause};
 use super::frame::{Frame, MAX_SEGMENTED, Received, TransmitError};
+use super::lend::Lending;
 use super::model::{Chip, Model, ring};
 use super::receive::{self, Bad};
 use super::start::Stage;
@@ -81,6 +82,7 @@ pub struct Nic {
     pub(super) held: Vec<u64>,
     pub(super) freed: VecDeque<u64>,
     pub(super) counters: Counters,
+    pub(super) lending: Lending,
 }
 
 impl Nic {
@@ -118,6 +120,7 @@ impl Nic {
             held: Vec::new(),
             freed: VecDeque::new(),
             counters: Counters::default(),
+            lending: Lending::default(),
         })
     }
 
@@ -125,7 +128,9 @@ impl Nic {
     /// Returns false if the previous NIC may still reach the memory of frames, or if `registers` can't be a NIC's.
     pub fn relocate(&mut self, registers: Window, model: Model) -> bool {
         let config = Config { registers, model, ..self.config };
-        let rests = matches!(self.stage, Stage::Off | Stage::Failed(_)) && self.held.is_empty();
+        let rests = matches!(self.stage, Stage::Off | Stage::Failed(_))
+            && self.held.is_empty()
+            && !self.lending.is_lent;
         if !rests || config.check().is_err() || config.memory() > self.region.length() {
             return false;
         }

@@ -18,6 +18,7 @@
 //! | `host` | [`Nic`]: frames in and out |
 //! | `start` | reset, set-up, link, hangs |
 //! | `transmit`, `receive` | the rings |
+//! | `lend` | a second transmit ring that somebody else uses |
 //! | `descriptor`, `model` | formats and registers: a table with a row for each NIC |
 //! | `frame` | frames, the NIC's part in making them, and its verdict on received ones |
 //! | `config` | sizes, timeouts, failures |
@@ -35,7 +36,7 @@
 //!
 //! # What it doesn't implement
 //!
-//! * More than one ring in each direction, receive side scaling, VLAN tags, time stamps, flow control frames.
+//! * More than one ring in each direction, but for the transmit ring that is lent; receive side scaling, VLAN tags, time stamps, flow control frames.
 //! * Interrupts other than one MSI-X vector for both rings ([`Config::interrupts`]): INTx, MSI, the link's. With interrupts off, all are
 //!   masked, and MSI-X must be left off.
 //! * PHYs, except having them negotiate; EEPROM; management firmware; power states.
@@ -44,6 +45,7 @@ mod config;
 mod descriptor;
 mod frame;
 mod host;
+mod lend;
 mod model;
 mod receive;
 mod start;
@@ -57,6 +59,7 @@ pub use frame::{
     Checksum, Frame, MAX_SEGMENTED, Offload, Piece, Received, Segmentation, TransmitError, Transport,
 };
 pub use host::{Counters, Nic, Sent, State};
+pub use lend::LentRing;
 pub use model::Model;
 
 #[cfg(doc)]

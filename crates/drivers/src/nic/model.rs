@@ -31,6 +31,10 @@ pub(super) struct Chip {
     /// First register of the receive and of the transmit ring; see [`ring`].
     pub receive: u64,
     pub transmit: u64,
+    /// Distance from there to the next transmit ring's first register.
+    pub next_ring: u64,
+    /// Register and value that have the NIC serve the second transmit ring.
+    pub second: Option<(u64, u32)>,
     /// Set if rings must be switched on one by one, and report when they are.
     pub ring_enable: bool,
     /// Set if the PHY negotiates only when it is told to, after a reset.
@@ -92,6 +96,9 @@ static E1000E: Chip = Chip {
     format: Format::Extended,
     receive: 0x2800,
     transmit: 0x3800,
+    next_ring: 0x100,
+    // Enabled, with the count that it has after a reset. [82574, 10.2.6.9]
+    second: Some((register::TARC1, 1 << 10 | 3)),
     ring_enable: false,
     negotiate: false,
     piece: 8192,
@@ -113,6 +120,8 @@ static IGB: Chip = Chip {
     format: Format::Advanced,
     receive: 0xc000,
     transmit: 0xe000,
+    next_ring: 0x40,
+    second: None,
     ring_enable: true,
     negotiate: true,
     piece: 32768,
@@ -160,6 +169,8 @@ pub(super) mod register {
     pub const RCTL: u64 = 0x0100;
     pub const TCTL: u64 = 0x0400;
     pub const TIPG: u64 = 0x0410;
+    /// Arbitration between the transmit rings of the 82574.
+    pub const TARC1: u64 = 0x3940;
     /// Interrupts of the 82576. [82576, 8.8]
     pub const GPIE: u64 = 0x1514;
     pub const EIMS: u64 = 0x1524;

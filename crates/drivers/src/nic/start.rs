@@ -3,6 +3,7 @@
 use super::config::{Config, Layout, ResetCause};
 use super::descriptor;
 use super::host::{Nic, Sent};
+use super::lend::Lending;
 use super::model::{Format, bit, register, ring};
 use crate::bus::{Bus, BusError};
 use crate::nvme::Memory;
@@ -26,6 +27,8 @@ pub(super) enum Stage {
     ReceiveOn,
     /// Waiting for the transmit ring to be on.
     TransmitOn,
+    /// Waiting for the ring that is lent to be on.
+    LentOn,
     Ready,
     Failed(ResetCause),
 }
@@ -93,6 +96,7 @@ impl Nic {
             Stage::AddressHigh => register::RAH,
             Stage::ReceiveOn => self.chip.receive + ring::CONTROL,
             Stage::TransmitOn => self.chip.transmit + ring::CONTROL,
+            Stage::LentOn => self.lent_registers() + ring::CONTROL,
             _ => register::STATUS,
         }
     }
@@ -135,8 +139,12 @@ impl Nic {
                 self.stage = Stage::TransmitOn;
                 self.look(bus);
             }
-            Stage::TransmitOn if value & ring::ENABLE != 0 => self.ready(bus, now),
-            Stage::Quiescing | Stage::Resetting | Stage::ReceiveOn | Stage::TransmitOn => {
+            Stage::TransmitOn if value & ring::ENABLE != 0 && self.config.lend > 0 => {
+                self.stage = Stage::LentOn;
+                self.look(bus);
+            }
+            Stage::TransmitOn | Stage::LentOn if value & ring::ENABLE != 0 => self.ready(bus, now),
+            Stage::Quiescing | Stage::Resetting | Stage::ReceiveOn | Stage::TransmitOn | Stage::LentOn => {
                 self.look_later(now)
             }
             Stage::Ready => self.look_after(bus, now, value & bit::STATUS_LINK != 0),
@@ -179,15 +187,19 @@ impl Nic {
                 Stage::Quiescing => self.reset_unit(bus, now),
                 Stage::Resetting => self.fail(bus, now, ResetCause::NeverReset),
                 Stage::AddressLow | Stage::AddressHigh => self.fail(bus, now, ResetCause::NoAddress),
-                Stage::ReceiveOn | Stage::TransmitOn => self.fail(bus, now, ResetCause::NeverReady),
+                Stage::ReceiveOn | Stage::TransmitOn | Stage::LentOn => {
+                    self.fail(bus, now, ResetCause::NeverReady)
+                }
                 _ => self.fail(bus, now, ResetCause::NoAnswer),
             }
         }
     }
 
-    /// Returns the time by which the oldest frame should have been sent.
+    /// Returns the time by which the oldest frame of each ring should have been sent.
     pub(super) fn hang_deadline(&self) -> Option<Nanos> {
-        self.transmit.pending.front().map(|frame| frame.deadline)
+        let own = self.transmit.pending.front().map(|frame| frame.deadline);
+        let lent = self.lending.oldest.map(|since| since.saturating_add(self.config.timeout));
+        [own, lent].into_iter().flatten().min()
     }
 
     fn quiesce(&mut self, bus: &mut dyn Bus, now: Nanos) {
@@ -232,6 +244,7 @@ impl Nic {
         self.layout.receive.window = window.address;
         self.transmit.clear(bus, self.layout.transmit);
         self.receive.clear(bus, self.layout.receive);
+        self.clear_lent(bus);
         self.set_up(bus, window.address);
         if self.chip.ring_enable {
             self.enter(Stage::ReceiveOn, now, self.config.admin_timeout);
@@ -280,6 +293,7 @@ impl Nic {
                 registers.write32(bus, chip.receive + ring::SRRCTL, split_control(config));
             }
         }
+        let lent_registers = chip.transmit + chip.next_ring;
         let rings = [
             (
                 chip.receive,
@@ -289,8 +303,9 @@ impl Nic {
                 chip.receive_control,
             ),
             (chip.transmit, layout.transmit, config.transmit, chip.format, chip.transmit_control),
+            (lent_registers, layout.lent, config.lend, chip.format, chip.transmit_control),
         ];
-        for (base, offset, entries, format, control) in rings {
+        for (base, offset, entries, format, control) in rings.into_iter().filter(|ring| ring.2 > 0) {
             let address = window + offset;
             registers.write32(bus, base + ring::BASE, address as u32);
             registers.write32(bus, base + ring::BASE + 4, (address >> 32) as u32);
@@ -303,11 +318,15 @@ impl Nic {
             registers.write32(bus, base + ring::TAIL, 0);
             registers.write32(bus, base + ring::CONTROL, control);
         }
+        if let Some((register, value)) = chip.second.filter(|_| config.lend > 0) {
+            registers.write32(bus, register, value);
+        }
     }
 
     fn ready(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.registers.write32(bus, register::TCTL, bit::TCTL);
         self.registers.write32(bus, register::RCTL, receive_control(&self.config));
+        self.lending.is_lent = self.config.lend > 0;
         self.rest(Stage::Ready);
         self.until = Some(now.saturating_add(self.config.admin_timeout));
         self.look(bus);
@@ -339,11 +358,13 @@ impl Nic {
             self.held.push(frame.id);
             self.sent.push_back(Sent { id: frame.id, result: Err(failure), memory: Memory::Held });
         }
+        self.lending.oldest = None;
         self.registers.forget();
     }
 
     /// Frees the memory of frames that ended: the NIC can't reach it any more.
     fn free_all(&mut self) {
+        self.lending = Lending { starts: self.lending.starts, ..Lending::default() };
         // Frames whose end was not taken yet become not held; they are the last ones in the queue.
         let held = self.sent.iter_mut().filter(|sent| sent.memory == Memory::Held);
         let untold = held.map(|sent| sent.memory = Memory::Quiet).count();

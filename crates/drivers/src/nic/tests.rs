@@ -19,7 +19,12 @@ struct Rig {
 
 impl Rig {
     fn new(model: Model) -> Rig {
+        Rig::lending(model, 0)
+    }
+
+    fn lending(model: Model, lend: u16) -> Rig {
         let config = Config {
+            lend,
             transmit: 8,
             receive: 8,
             buffers: 10,
@@ -52,7 +57,11 @@ impl Rig {
     }
 
     fn up(model: Model) -> Rig {
-        let mut rig = Rig::new(model);
+        Rig::new(model).started()
+    }
+
+    fn started(self) -> Rig {
+        let mut rig = self;
         for _ in 0..20 {
             if rig.nic.link() {
                 return rig;
@@ -98,6 +107,50 @@ fn it_comes_up_with_its_address_and_one_doorbell_for_all_buffers() {
         let masked = rig.bus.writes.iter().position(|(at, _)| *at == register::IMC).unwrap();
         assert!(masked < reset);
     }
+}
+
+#[test]
+fn a_second_ring_is_lent_until_the_nic_has_stopped() {
+    let rig = Rig::up(Model::Igb);
+    assert!(rig.nic.lent().is_none() && !rig.nic.is_lent(), "nobody asked for it");
+    for (model, first) in [(Model::E1000e, 0x3900), (Model::Igb, 0xe040)] {
+        let mut rig = Rig::lending(model, 64).started();
+        let lent = rig.nic.lent().unwrap();
+        assert_eq!((lent.tail, lent.start), (REGISTERS.address + first + ring::TAIL, 1));
+        assert_eq!(rig.bus.memory[lent.descriptors as usize..][..64 * 16], [0; 64 * 16]);
+        let written = |at: u64| {
+            let mut values = rig.bus.writes.iter().filter(|(register, _)| *register == at);
+            values.next().map(|(_, bytes)| u32::from_le_bytes(bytes[..].try_into().unwrap()))
+        };
+        assert_eq!(written(first + ring::BASE), Some((OWN.address + lent.descriptors) as u32));
+        assert_eq!((written(first + ring::LENGTH), written(first + ring::TAIL)), (Some(64 * 16), Some(0)));
+        assert_eq!(written(register::TARC1).is_some(), model == Model::E1000e);
+        // Headers, receive ring and descriptors are apart.
+        assert!(lent.descriptors + 64 * 16 <= lent.headers);
+        assert!(lent.headers + 64 * 64 <= rig.nic.layout.receive.ring);
+
+        rig.nic.note_lent(Some(rig.now), false);
+        assert_eq!(rig.nic.deadline(), rig.nic.look, "the link is looked at before");
+        rig.now += rig.nic.config.timeout;
+        rig.nic.poll(&mut rig.bus, rig.now);
+        assert_eq!((rig.nic.counters().hung, rig.nic.lent(), rig.nic.is_lent()), (1, None, true));
+        rig.answer_well();
+        assert!(rig.nic.is_lent(), "it has not stopped");
+        let rig = rig.started();
+        let again = rig.nic.lent().unwrap();
+        assert_eq!((again.start, again.descriptors, again.tail), (2, lent.descriptors, lent.tail));
+    }
+}
+
+#[test]
+fn a_nic_that_is_gone_or_off_lends_nothing() {
+    let mut rig = Rig::lending(Model::Igb, 64).started();
+    rig.nic.on_reset();
+    assert!(rig.nic.lent().is_none() && !rig.nic.is_lent());
+    let mut rig = Rig::lending(Model::Igb, 64).started();
+    rig.nic.stop(&mut rig.bus, rig.now);
+    assert!(rig.nic.lent().is_none() && rig.nic.is_lent());
+    assert!(!rig.nic.relocate(REGISTERS, Model::Igb), "it may still reach memory");
 }
 
 #[test]
