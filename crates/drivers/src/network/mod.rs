@@ -3,15 +3,18 @@
 //!
 //! Payload never passes through here. The NIC fetches what it sends out of the blocks and puts what it receives into its buffers; this
 //! module passes places on, and copies received payload into the blocks of reads (packet gathering). Sent bytes stay in their block until
-//! the peer has acknowledged them: what is lost on the way is sent again from there.
+//! the peer has acknowledged them: what is lost on the way is sent again from there. Hardware may do that in the place of the NIC's driver,
+//! over a ring of its own (`hardware`).
 
 mod connections;
 mod datagrams;
 mod flow;
+mod hardware;
 mod paced;
 mod udp;
 
 pub use datagrams::Read;
+pub use hardware::{HardwareCounts, MakeSender, Request, Sender, SenderEvent, Sizes, Template, Write};
 pub use paced::Sending;
 pub use udp::Ends;
 
@@ -23,6 +26,7 @@ use dcs_abi::status::Status;
 use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
 use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack, Verdict, checksum};
 use flow::Flow;
+use hardware::{Given, Hardware};
 use paced::Streams;
 use std::collections::{HashMap, VecDeque};
 use udp::Udp;
@@ -81,6 +85,8 @@ pub enum NetworkAction {
 /// A NIC with TCP on top.
 pub struct Network {
     nic: Nic,
+    /// What sends frames with data, if that is not the NIC's driver.
+    hardware: Option<Hardware>,
     stack: Option<Stack>,
     /// Set if the stack was made after the NIC was started.
     fresh: bool,
@@ -122,10 +128,11 @@ impl core::fmt::Debug for Network {
         let usage = self.stack.as_ref().map(Stack::usage);
         write!(
             f,
-            "Network {{ {:?}, {:?}, {:?}, {usage:?} }}",
+            "Network {{ {:?}, {:?}, {:?}, {usage:?}, {:?} }}",
             self.registers,
             self.nic.state(),
-            self.nic.counters()
+            self.nic.counters(),
+            self.hardware,
         )
     }
 }
@@ -154,6 +161,7 @@ impl Network {
         let (events, actions) = Default::default();
         Some(Network {
             nic,
+            hardware: None,
             stack: None,
             fresh: false,
             registers,
@@ -209,11 +217,12 @@ impl Network {
 
     /// Drives another NIC instead; returns false unless this one is detached and can do nothing any more.
     pub fn relocate(&mut self, registers: Window, model: nic::Model) -> bool {
-        let busy = !self.frames.is_empty() || !self.flows.is_empty() || !self.events.is_empty();
+        let busy = !self.has_no_frames() || !self.flows.is_empty() || !self.events.is_empty();
         if busy || !self.detached || !self.nic.relocate(registers, model) {
             return false;
         }
         self.stack = None;
+        self.hardware.iter_mut().for_each(|hardware| hardware.relocate(model));
         self.received.clear();
         (self.registers, self.model) = (registers, model);
         true
@@ -256,11 +265,13 @@ impl Network {
         }
         if let Some((frame, slot)) = self.back.take() {
             self.free_headers.push(slot);
-            self.stack.iter_mut().for_each(|stack| stack.frame_sent(frame.id));
+            self.frame_is_done(frame.id);
         }
         self.close_all_datagrams(bus);
         self.drop_all_paced();
         self.take_events(bus);
+        let now = self.now;
+        self.hardware.iter_mut().for_each(|hardware| hardware.end_all(bus, now));
         self.flows.values_mut().for_each(|flow| flow.released = true);
         self.flows.retain(|_, flow| !flow.is_over());
     }
@@ -269,6 +280,7 @@ impl Network {
     pub fn on_reset(&mut self, bus: &mut dyn Bus) {
         self.nic.on_reset();
         self.drop_all(bus);
+        self.poll_hardware(bus);
         self.take_sent();
         self.take_events(bus);
     }
@@ -350,10 +362,11 @@ impl Network {
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.now = self.now.max(now);
         self.nic.poll(bus, now);
+        self.poll_hardware(bus);
         self.take_sent();
         match self.nic.state() {
             // The old stack's last frame must be returned first.
-            nic::State::Ready if !self.fresh && self.frames.is_empty() => {
+            nic::State::Ready if !self.fresh && self.has_no_frames() => {
                 if let Some(mac) = self.nic.address() {
                     self.take_events(bus);
                     self.paced.renew();
@@ -380,8 +393,9 @@ impl Network {
         self.reset_stuck(bus);
         self.send_paced(bus);
         self.transmit(bus, now);
+        self.poll_hardware(bus);
         self.take_events(bus);
-        if self.detached && !self.stopping && self.frames.is_empty() {
+        if self.detached && !self.stopping && self.has_no_frames() {
             self.nic.stop(bus, now);
             (self.stopping, self.fresh) = (true, false);
         }
@@ -394,7 +408,12 @@ impl Network {
             gateway,
             mtu,
             segmentation: Some(SEGMENTED),
-            tcp: net::TcpConfig { keep_alive: Some(KEEP_ALIVE), ..net::TcpConfig::default() },
+            // Hardware has no options in its headers.
+            tcp: net::TcpConfig {
+                keep_alive: Some(KEEP_ALIVE),
+                timestamps: self.hardware.is_none(),
+                ..net::TcpConfig::default()
+            },
             ..net::Config::new(mac, ip, prefix, self.key)
         }
     }
@@ -417,9 +436,13 @@ impl Network {
     fn frame_is_over(&mut self, id: u64) {
         let Some((frame, slot, _)) = self.frames.remove(&id) else { return };
         self.free_headers.push(slot);
-        if let Some(stack) = &mut self.stack {
-            stack.frame_sent(frame);
-        }
+        self.frame_is_done(frame);
+    }
+
+    /// Notes that the NIC's driver is done with a frame.
+    fn frame_is_done(&mut self, frame: FrameId) {
+        self.hardware.iter_mut().for_each(|hardware| hardware.driver_is_done(frame));
+        self.stack.iter_mut().for_each(|stack| stack.frame_sent(frame));
     }
 
     fn take_received(&mut self, bus: &mut dyn Bus, now: Nanos) {
@@ -477,7 +500,7 @@ impl Network {
                 Event::Received { flow, offset } => self.with(flow, |flow, _| flow.received(offset)),
                 Event::Ended { flow, offset } => self.with(flow, |flow, _| flow.ended(offset)),
                 Event::Sent { flow, offset } => self.with(flow, |flow, events| flow.sent(offset, events)),
-                Event::Acknowledged { flow, offset } => self.with(flow, |flow, _| flow.acknowledged(offset)),
+                Event::Acknowledged { flow, offset } => self.acknowledged(bus, flow, offset),
                 Event::Free { owner: Owner::Flow(_), block } => self.free(block),
                 Event::Free { owner: Owner::Port(_), block } => {
                     if !self.paced_sent(bus, block) {
@@ -495,7 +518,11 @@ impl Network {
                         self.nic.give_back(frame);
                     }
                 }
-                Event::Closed { flow, reason } => self.closed(flow, reason),
+                Event::Closed { flow, reason } => {
+                    let now = self.now;
+                    self.hardware.iter_mut().for_each(|hardware| hardware.closed(bus, now, flow));
+                    self.closed(flow, reason);
+                }
             }
         }
     }
@@ -580,10 +607,28 @@ impl Network {
         }
     }
 
-    /// Gives the NIC the stack's frames, as far as there is room.
+    /// Notes that the peer has all bytes of a stream before this one.
+    fn acknowledged(&mut self, bus: &mut dyn Bus, flow: net::Flow, offset: u64) {
+        let now = self.now;
+        self.hardware.iter_mut().for_each(|hardware| hardware.acknowledged(bus, now, flow, offset));
+        self.with(flow, |flow, _| flow.acknowledged(offset));
+    }
+
+    /// Gives the hardware and the NIC the stack's frames, as far as there is room.
     fn transmit(&mut self, bus: &mut dyn Bus, now: Nanos) {
         while self.fresh && self.nic.state() == nic::State::Ready && self.nic.link() {
             let Some((frame, slot)) = self.back.take().or_else(|| self.next_frame(now)) else { return };
+            match self.give_hardware(bus, &frame) {
+                Given::Driver => {}
+                Given::Later => {
+                    self.back = Some((frame, slot));
+                    return;
+                }
+                Given::Hardware | Given::Over => {
+                    self.free_headers.push(slot);
+                    continue;
+                }
+            }
             let base = bus.window().address;
             let (header, offload) = prepare(&frame);
             let place = self.headers[slot].offset();
