@@ -22,7 +22,7 @@ def package(name, sizes=SIZES):
     text = re.sub(r"//[^\n]*", "", resized((RTL / f"{name}.sv").read_text(), dict(sizes)))
     known, widths, structs = {}, {"logic": 1}, {}
     for other in sorted(set(re.findall(r"\b(\w+_pkg)::", text)) - {name}):
-        for part in package(other):
+        for part in package(other, sizes):
             {"known": known, "widths": widths, "structs": structs}[part[0]].update(part[1])
 
     def value(expression):

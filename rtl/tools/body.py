@@ -1,5 +1,5 @@
 """What `crates/rtl` needs to build modules as models in Rust: Verilator's folder, the modules' sources, and the files with the sizes of
-models instead, then the sizes, numbers and structures of the core, of a queue pair and of the bus, a line each."""
+models instead, then the sizes, numbers and structures of the core, of a queue pair, of a NIC and of the bus, a line each."""
 
 import re
 from dataclasses import replace
@@ -17,14 +17,19 @@ STRUCTURES = "queue_config_t transfer_t failure_t operation_id_t operation_t out
 # Those of other packages, by the names that they have in Rust, and the structures in them.
 OTHERS = {
     "queue_pair_t": ("nvme_pkg", "config_t", {}),
+    "nic_layout_t": ("nic_pkg", "layout_t", {}),
+    "nic_request_t": ("nic_pkg", "request_t", {"opened": "template_t"}),
     "bus_request_t": ("bus_pkg", "request_t", {"aw": "address_t", "w": "write_t", "ar": "address_t"}),
     "bus_response_t": ("bus_pkg", "response_t", {"b": "written_t", "r": "read_t"}),
 }
+# Those of the NIC, with "Nic" before their names.
+NIC = "Connections Pending Entries Open Bind Acknowledged Advertise Resend Fail WillStop WasStopped".split()
 ENUMS = "DoRead DoWrite DoProcess DoSnapshot DoFlush Moved Processed Digest Flushed Failed".split()
 
 
 def run(args):
-    known, widths, structs = (part[1] for part in package("core_pkg", tuple(SIZES.items())))
+    sizes = tuple(SIZES.items())
+    known, widths, structs = (part[1] for part in package("core_pkg", sizes))
     print("root", Path(verilator.__file__).parent)
     for name in args.module:
         unit = replace(UNITS.get(name, Unit(name, None)), sizes=SIZES)
@@ -35,11 +40,14 @@ def run(args):
     for name in CONSTANTS + ENUMS:
         print("constant", name, known[name])
     print("constant", "Entries", package("nvme_pkg")[0][1]["Entries"])
+    numbers = package("nic_pkg")[0][1]
+    for name in NIC:
+        print("constant", f"Nic{name}", numbers[name])
     print("operators", *pool_operators(known))
     for name in STRUCTURES:
         tell(name, structs[name])
     for name, (of, structure, inner) in OTHERS.items():
-        others = package(of)[2][1]
+        others = package(of, sizes)[2][1]
         fields = []
         for field, width in others[structure]:
             parts = others[inner[field]] if field in inner else []

@@ -211,7 +211,13 @@ impl Card {
             let controller = FIRST_SSD + (self.config().ssds + at) as u32;
             let config = nic::Config::new(registers, controller, model);
             let secret = (self.config().key, PATH_PEER_TO_PEER);
-            let network = Network::new(config, address, secret, &mut self.memory);
+            let network = match self.config.hardware {
+                Some(hardware) => {
+                    let sender = (hardware.nic, self.blocks.offset());
+                    Network::with_hardware(config, address, secret, sender, &mut self.memory)
+                }
+                None => Network::new(config, address, secret, &mut self.memory),
+            };
             self.networks.push(network.ok_or(Status::OutOfResources)?);
             return Ok(at);
         }

@@ -4,10 +4,36 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The modules of `rtl/` that become models. One with a parameter becomes a model for each pool: by that it has one of the pool's units and
-/// no other, and its model is as many times quicker.
-const MODULES: [(&str, Option<&str>); 3] =
-    [("engine", None), ("processing", Some("Has")), ("nvme_controller", None)];
+/// The modules of `rtl/` that become models.
+const MODULES: [(&str, Models); 4] = [
+    ("engine", Models::One),
+    ("processing", Models::Pools("Has")),
+    ("nvme_controller", Models::One),
+    ("nic_controller", Models::Both("Advanced")),
+];
+
+/// The models that a module becomes.
+#[derive(Clone, Copy)]
+enum Models {
+    One,
+    /// One for each pool: by this parameter it has one of the pool's units and no other, and its model is as many times quicker.
+    Pools(&'static str),
+    /// One where this parameter is 0, and one where it is 1.
+    Both(&'static str),
+}
+
+impl Models {
+    /// Returns Verilator's option for the parameter, for each model.
+    fn parameters(self, pools: usize, units: usize) -> Vec<Option<String>> {
+        match self {
+            Models::One => vec![None],
+            Models::Pools(name) => (0..pools)
+                .map(|pool| Some(format!("-G{name}={}'d{}", pools * units, 1 << (pool * units))))
+                .collect(),
+            Models::Both(name) => (0..2).map(|value| Some(format!("-G{name}=1'd{value}"))).collect(),
+        }
+    }
+}
 
 /// The lines of `tools/rtl body` that begin with a word.
 struct BodyLines(String);
@@ -85,12 +111,11 @@ pub fn build() {
     let units: usize = units[1].parse().expect("a number");
     let mut made = sizes(&told);
     let mut all = Vec::new();
-    for (module, parameter) in MODULES {
-        let each = (0..parameter.map_or(1, |_| pools)).map(|pool| {
-            let value = parameter.map(|name| format!("-G{name}={}'d{}", pools * units, 1 << (pool * units)));
-            Model::make(module, &format!("{module}_{pool}"), value, &told, &root, &out)
-        });
-        let models: Vec<_> = each.collect();
+    for (module, models) in MODULES {
+        let each = models.parameters(pools, units).into_iter().enumerate();
+        let make =
+            |(at, parameter)| Model::make(module, &format!("{module}_{at}"), parameter, &told, &root, &out);
+        let models: Vec<_> = each.map(make).collect();
         made += &rust(module, &models);
         all.extend(models);
     }

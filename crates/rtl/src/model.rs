@@ -81,9 +81,15 @@ fn get(words: &[u32], low: u32, width: u32) -> u64 {
 
 /// Sets so many bits from this one on.
 fn put(words: &mut [u32], low: u32, width: u32, value: u64) {
-    for at in 0..width {
-        let (word, bit) = (((low + at) / 32) as usize, (low + at) % 32);
-        words[word] = words[word] & !(1 << bit) | ((value >> at & 1) as u32) << bit;
+    let mut at = 0;
+    while at < width {
+        // The rest of a word at a time.
+        let from = low + at;
+        let count = (32 - from % 32).min(width - at);
+        let mask = if count == 32 { u32::MAX } else { (1 << count) - 1 };
+        let (word, shift) = ((from / 32) as usize, from % 32);
+        words[word] = words[word] & !(mask << shift) | ((value >> at) as u32 & mask) << shift;
+        at += count;
     }
 }
 

@@ -1,13 +1,14 @@
 //! The paths of the papers' servers, byte for byte: SSD -> md5 -> memory, SSD -> aes256-ctr -> SSD, SSD -> md5 -> NIC, NIC -> crc32c -> SSD.
 
-use crate::rig::{End, FREE, Rig, Transfer};
+use crate::rig::{End, FREE, PEER, Rig, Transfer};
 use crate::transfers::{data, digest};
 use dcs_abi::admin::opcode;
 use dcs_abi::operator::Operator::{Aes256Ctr, Crc32c, Gzip, Md5};
 use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
-use dcs_fabric::Wire;
+use dcs_drivers::network::HardwareCounts;
 use dcs_fabric::nic::Family;
+use dcs_fabric::{Fault, Rule, When, Wire};
 use dcs_ndp::{parameter, sequential};
 
 #[test]
@@ -40,9 +41,9 @@ fn ssd_to_ssd_through_aes256_ctr() {
 }
 
 /// A card with an SSD and a NIC to which the peer has connected; the handle and the peer's stream.
-fn connected() -> (Rig, u32, usize) {
+fn connected(family: Family) -> (Rig, u32, usize) {
     let mut rig = Rig::ready(Config::default(), 1);
-    let nic = rig.plug(Family::Igb, Wire::default()).expect("it is attached");
+    let nic = rig.plug(family, Wire::default()).expect("it is attached");
     let listener = rig.command(opcode::LISTEN, &[nic, 80]).expect("it listens").0;
     let (flow, stream) = rig.accepted(listener, 80, 4000);
     (rig, flow, stream)
@@ -50,7 +51,7 @@ fn connected() -> (Rig, u32, usize) {
 
 #[test]
 fn ssd_to_nic_through_md5_and_nic_to_ssd_through_crc32c() {
-    let (mut rig, flow, stream) = connected();
+    let (mut rig, flow, stream) = connected(Family::Igb);
     let bytes = data(200_000, 3);
     rig.ssds[0].1.store(0, &bytes);
     let out = Transfer::new(End::ssd(2, &[(0, 200_000)]), End::flow(flow)).through(&[(Md5, &[])]);
@@ -67,6 +68,104 @@ fn ssd_to_nic_through_md5_and_nic_to_ssd_through_crc32c() {
     let mut written = vec![0; 150_000];
     rig.ssds[0].1.load(1 << 20, &mut written);
     assert!(written == answer);
+    rig.assert_idle();
+}
+
+/// What hardware and software have sent of data.
+fn counts(rig: &Rig) -> HardwareCounts {
+    rig.card.networks()[0].hardware_counts().expect("it has hardware")
+}
+
+#[test]
+fn data_are_sent_by_hardware_alone() {
+    for family in [Family::Igb, Family::E1000e] {
+        let (mut rig, flow, stream) = connected(family);
+        let bytes = data(200_000, 5);
+        rig.ssds[0].1.store(0, &bytes);
+        let ended = rig.run(&Transfer::new(End::ssd(2, &[(0, 200_000)]), End::flow(flow)));
+        assert_eq!(ended.status(), Status::Success);
+        assert!(rig.run_until(|rig| rig.stream(stream).got.len() >= 200_000));
+        assert!(rig.stream(stream).got == bytes);
+        let HardwareCounts { sent, again, left } = counts(&rig);
+        assert!(sent >= 200_000 / 4096, "{family:?}: {sent} frames");
+        assert_eq!((again, left), (0, 0), "{family:?}: nothing is lost, and nothing is left to software");
+        rig.assert_idle();
+    }
+}
+
+#[test]
+fn what_is_lost_is_sent_again_by_hardware() {
+    for family in [Family::Igb, Family::E1000e] {
+        let (mut rig, flow, stream) = connected(family);
+        let bytes = data(300_000, 6);
+        rig.ssds[0].1.store(0, &bytes);
+        let nic = rig.nic.as_ref().expect("it is attached").0;
+        for nth in [3, 20, 77, 130] {
+            rig.fabric.inject(nic, Rule::once(When::Transmit, Fault::DropFrame).after(nth).times(2));
+        }
+        let transfer = Transfer::new(End::ssd(2, &[(0, 300_000)]), End::flow(flow)).through(&[(Md5, &[])]);
+        let ended = rig.run(&transfer);
+        assert_eq!((ended.status(), ended.digest(0)), (Status::Success, &digest(Md5, &bytes)[..]));
+        assert!(rig.run_until(|rig| rig.stream(stream).got.len() >= 300_000));
+        assert!(rig.stream(stream).got == bytes);
+        assert_eq!(rig.fabric.faults_struck(nic), 8);
+        let HardwareCounts { sent, again, left } = counts(&rig);
+        assert!(sent > 300_000 / 4096 && again >= 4, "{family:?}: {sent} frames, {again} times again");
+        assert_eq!(left, 0, "{family:?}: nothing is left to software");
+        rig.assert_idle();
+    }
+}
+
+#[test]
+fn datagrams_are_sent_by_hardware_too() {
+    for family in [Family::Igb, Family::E1000e] {
+        let mut rig = Rig::ready(Config::default(), 1);
+        let nic = rig.plug(family, Wire::default()).expect("it is attached");
+        let port = rig.net().bind(5000);
+        let words = [nic, PEER.to_bits(), 5000 | 4000 << 16, 1000];
+        let to = rig.command(opcode::DATAGRAMS, &words).expect("they are opened").0;
+        let bytes = data(100_000, 7);
+        rig.ssds[0].1.store(0, &bytes);
+        let ended = rig.run(&Transfer::new(End::ssd(2, &[(0, 100_000)]), End::flow(to)));
+        assert_eq!(ended.status(), Status::Success);
+        let got = |rig: &mut Rig| -> Vec<u8> {
+            rig.net().ports[port].got.iter().flat_map(|(_, datagram)| datagram.clone()).collect()
+        };
+        assert!(rig.run_until(|rig| got(rig).len() >= 100_000));
+        assert!(got(&mut rig) == bytes, "{family:?}");
+        let HardwareCounts { sent, again, left } = counts(&rig);
+        assert_eq!((again, left), (0, 0), "{family:?}");
+        assert!(sent >= 100, "{family:?}: {sent} datagrams");
+        rig.assert_idle();
+    }
+}
+
+#[test]
+fn more_connections_than_hardware_has_are_served_all_the_same() {
+    const LENGTH: usize = 80_000;
+    let (mut rig, flow, stream) = connected(Family::Igb);
+    let listener = flow - 1;
+    let others = (1..14).map(|at| rig.accepted(listener, 80, 4000 + at));
+    let flows: Vec<_> = [(flow, stream)].into_iter().chain(others).collect();
+    for (at, _) in flows.iter().enumerate() {
+        rig.ssds[0].1.store((at * LENGTH) as u64, &data(LENGTH, 100 + at as u64));
+    }
+    for round in 1..=2 {
+        let send = |(at, (flow, _)): (usize, &(u32, usize))| {
+            Transfer::new(End::ssd(2, &[((at * LENGTH) as u64, LENGTH as u64)]), End::flow(*flow))
+        };
+        let sent: Vec<_> = flows.iter().enumerate().map(send).map(|transfer| rig.submit(&transfer)).collect();
+        for cid in sent {
+            assert_eq!(rig.wait(cid).status(), Status::Success);
+        }
+        for (at, (_, stream)) in flows.iter().enumerate() {
+            assert!(rig.run_until(|rig| rig.stream(*stream).got.len() >= round * LENGTH));
+            let got = &rig.stream(*stream).got;
+            assert!(got[(round - 1) * LENGTH..] == data(LENGTH, 100 + at as u64), "stream {at}");
+        }
+    }
+    let HardwareCounts { sent, left, .. } = counts(&rig);
+    assert!(sent > 0 && left > 0, "{sent} frames by hardware, {left} by software");
     rig.assert_idle();
 }
 
