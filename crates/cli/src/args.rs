@@ -275,7 +275,7 @@ pub struct Card {
     /// proportion while several have work (default: 1 each)
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     pub weights: Vec<u16>,
-    /// Core, units and SSDs' controllers of its engine; rtl needs a dcs that was built with the feature rtl
+    /// Core, units, SSDs' controllers and NICs' send paths of its engine; rtl needs a dcs that was built with the feature rtl
     #[arg(long, value_enum, default_value = "rust")]
     pub engine: CardEngine,
 }
@@ -324,7 +324,7 @@ pub fn wanted(text: &str) -> Result<Wanted, String> {
 pub enum CardEngine {
     /// The Rust core
     Rust,
-    /// Core, processing units and SSDs' controllers in SystemVerilog, simulated
+    /// Core, processing units, SSDs' controllers and NICs' send paths in SystemVerilog, simulated
     Rtl,
 }
 
