@@ -603,14 +603,18 @@ module card
     .bus_i             (answers[SendAt])
   );
 
-  nic_receive #(
-    .BlockBase  (BlockBase),
-    .BufferBase (BufferBase),
-    .RingBase   (ReceiveRing),
-    .Tail       (ReceiveTail)
-  ) u_receive (
+  receive_layout_t receive_place;
+  assign receive_place = '{
+    blocks:  BlockBase,
+    buffers: BufferBase,
+    ring:    ReceiveRing,
+    tail:    ReceiveTail
+  };
+
+  nic_receive u_receive (
     .clk_i,
     .rst_ni,
+    .place_i           (receive_place),
     .request_valid_i   (receive_asks),
     .request_ready_o   (receive_done),
     .request_i         (receive_turn_q ? assign_request : receive_i),

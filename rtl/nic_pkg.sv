@@ -98,6 +98,16 @@ package nic_pkg;
   localparam int unsigned BufferWidth = $clog2(Buffers);
   typedef logic [BufferWidth-1:0] buffer_t;
 
+  // Where things are on the bus.
+  typedef struct packed {
+    // The first block, and the first buffer.
+    logic [63:0] blocks;
+    logic [63:0] buffers;
+    // The receive ring, and the register of its tail.
+    logic [63:0] ring;
+    logic [63:0] tail;
+  } receive_layout_t;
+
   typedef enum logic [2:0] {
     // A connection, whose `next` is the number that is expected. What is kept of an earlier one
     // is dropped.
@@ -108,7 +118,7 @@ package nic_pkg;
     Ended,
     Broken,
     // The NIC's ring is left alone until the NIC was reset: then the buffers that it had are back,
-    // and the ring begins behind the last frame that was told.
+    // and the ring begins with its first descriptor.
     RingStops,
     RingStopped
   } receive_e;

@@ -13,16 +13,14 @@ module nic_receive
   import core_pkg::*;
   import nic_pkg::*;
 #(
-  // Where blocks, buffers and the ring are; the ring's tail.
-  parameter logic [63:0] BlockBase  = 64'h0000_0000,
-  parameter logic [63:0] BufferBase = 64'h4000_0000,
-  parameter logic [63:0] RingBase   = 64'h5000_0000,
-  parameter logic [63:0] Tail       = 64'h3000_2818,
   // Cycles from one look at the ring to the next.
-  parameter int unsigned Interval   = 16
+  parameter int unsigned Interval = 16
 ) (
   input  logic               clk_i,
   input  logic               rst_ni,
+
+  // It changes only while nothing is under way.
+  input  receive_layout_t    place_i,
 
   input  logic               request_valid_i,
   output logic               request_ready_o,
@@ -235,8 +233,8 @@ module nic_receive
   assign piece      = pieces[scan_q];
   assign count      = 16'(piece.left) < 16'(read_q.length - done_q)
                       ? piece.left : size_t'(read_q.length - done_q);
-  assign from       = BufferBase + 64'({scan_q, piece.at[BufferShift-1:0]});
-  assign to         = BlockBase + (64'(read_q.id.row) << BlockShift) + 64'(read_q.start)
+  assign from       = place_i.buffers + 64'({scan_q, piece.at[BufferShift-1:0]});
+  assign to         = place_i.blocks + (64'(read_q.id.row) << BlockShift) + 64'(read_q.start)
                       + 64'(done_q);
   assign from_byte  = from[3:0];
   assign to_byte    = to[3:0];
@@ -352,8 +350,9 @@ module nic_receive
             RingStops: held_q <= 1'b1;
             default: begin
               held_q   <= 1'b0;
-              tail_q   <= head_q;
-              rung_q   <= head_q;
+              head_q   <= '0;
+              tail_q   <= '0;
+              rung_q   <= '0;
               posted_q <= '0;
               for (int unsigned i = 0; i < Buffers; i++) begin
                 if (holder_q[i] == Posted) holder_q[i] <= Back;
@@ -555,15 +554,15 @@ module nic_receive
     bus_o.ar_valid = step_q inside {Look, Header, CopyFrom};
     bus_o.w.strb   = '1;
     bus_o.w.last   = 1'b1;
-    bus_o.aw.addr  = RingBase + 64'({tail_q, 4'b0});
-    bus_o.w.data   = {64'b0, BufferBase + (64'(post_q) << BufferShift)};
+    bus_o.aw.addr  = place_i.ring + 64'({tail_q, 4'b0});
+    bus_o.w.data   = {64'b0, place_i.buffers + (64'(post_q) << BufferShift)};
     bus_o.w_valid  = step_q inside {PostData, RingData};
     bus_o.r_ready  = step_q inside {Looked, HeaderData, Prime};
     unique case (step_q)
       Ring, RingData: begin
-        bus_o.aw.addr = Tail;
+        bus_o.aw.addr = place_i.tail;
         bus_o.w.data  = {4{32'(tail_q)}};
-        bus_o.w.strb  = 16'hf << Tail[3:0];
+        bus_o.w.strb  = 16'hf << place_i.tail[3:0];
       end
       CopyTo, Copy: begin
         bus_o.aw.addr = to;
@@ -575,14 +574,14 @@ module nic_receive
         bus_o.r_ready = step_q == Copy && from_left_q != '0 && bus_i.w_ready;
       end
       Header, HeaderData: begin
-        bus_o.ar.addr = BufferBase + (64'(frame_q) << BufferShift);
+        bus_o.ar.addr = place_i.buffers + (64'(frame_q) << BufferShift);
         bus_o.ar.len  = 8'd3;
       end
       CopyFrom: begin
         bus_o.ar.addr = from;
         bus_o.ar.len  = 8'(from_beats - 1'b1);
       end
-      default: bus_o.ar.addr = RingBase + 64'({head_q, 4'b0});
+      default: bus_o.ar.addr = place_i.ring + 64'({head_q, 4'b0});
     endcase
   end
 

@@ -314,7 +314,7 @@ class Rig(World):
         self.hosts = [Host(func) for func in range(count)]
         self.host_buses = [HostBus(self, host, count) for host in self.hosts]
         # Frames that software was told of: the ring begins behind the last one.
-        self.patience, self.enabled, self.gone, self.told = patience, 0, [], 0
+        self.patience, self.enabled, self.gone = patience, 0, []
         self.window = Window(dut, chance)
         self.bus = Bus(self)
         self.ssds = [CardSsd(self, number, disk, shift) for number, shift in enumerate(shifts)]
@@ -399,8 +399,8 @@ class Rig(World):
         self.receive("Broken", connection=number, status=status)
 
     async def reset_nic(self, status, turn):
-        """The NIC loses what it has, and begins again behind the last frame that software knows of. What of TCP was received and not told
-        comes again, as it was not acknowledged. Gives the connections of which datagrams are lost."""
+        """The NIC loses what it has, and begins again with its first descriptor. What of TCP was received and not told comes again, as it
+        was not acknowledged. Gives the connections of which datagrams are lost."""
         self.send("WillStop")
         self.receive("RingStops")
         while self.asked["send"] or self.asked["receive"]:
@@ -408,7 +408,7 @@ class Rig(World):
         for _ in range(self.chance.randrange(200)):
             await turn()
         self.nic.stop()
-        self.receiving.head = self.receiving.tail = self.told % N["Buffers"]
+        self.receiving.head = self.receiving.tail = 0
         self.send("WasStopped", first=status)
         self.receive("RingStopped")
         lost, again = set(), []
@@ -454,7 +454,6 @@ class Rig(World):
 
     def received(self, event):
         """A frame, of which the payload is kept for the core, or that is all software's."""
-        self.told += 1
         self.untold.popleft()
         if event["kept"]:
             self.kept += 1

@@ -85,6 +85,7 @@ class Connection:
 class Bench:
     def __init__(self, dut, seed):
         self.dut, self.chance = dut, random.Random(seed)
+        dut.place_i.value = pack("receive_layout_t", buffers=BUFFERS, ring=RING, tail=TAIL)
         self.memory = Memory(dut.bus_o, dut.bus_i, self.chance)
         self.ring = ReceiveRing(self.memory, RING, TAIL, BUFFERS, ENTRIES, SIZE)
         self.connections = [None] * CONNECTIONS
