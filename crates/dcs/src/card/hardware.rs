@@ -85,6 +85,8 @@ impl Ring {
 #[derive(Debug)]
 enum Asker {
     Nobody,
+    /// Has had a command with this identifier aborted, if the card had it then.
+    Abort(u16),
     Answer(Sender<Answer>),
     /// Waits for a media stream's counts, which the card writes into a slot's place.
     Sending(Sender<Result<Sending, Status>>),
@@ -113,6 +115,8 @@ pub(super) struct Hardware {
     /// Bytes of the descriptor in each slot, which may hold keys.
     lengths: [usize; SLOTS],
     next_cid: u16,
+    /// Commands whose Abort is not answered: another one with the identifier would be aborted.
+    aborting: [bool; SLOTS],
     /// Set while the card writes what a media stream has sent, or which SSD it is: there is one place for that.
     tells: bool,
     /// Its NICs.
@@ -164,6 +168,7 @@ impl Hardware {
             commands: Ring::default(),
             asked: HashMap::new(),
             waiting: VecDeque::new(),
+            aborting: [false; SLOTS],
             lengths: [0; SLOTS],
             next_cid: 0,
             tells: false,
@@ -324,11 +329,18 @@ impl Hardware {
         self.give_admin();
     }
 
-    /// Has a command aborted.
+    /// Has a command aborted. The card may not have fetched it yet: then it goes on.
     pub fn abort(&mut self, cid: u16) {
-        let words = Abort { submission_queue: 1, cid }.words();
-        self.waiting.push_back((entry(opcode::ABORT, 0, &words), Asker::Nobody));
-        self.give_admin();
+        if !core::mem::replace(&mut self.aborting[usize::from(cid)], true) {
+            let words = Abort { submission_queue: 1, cid }.words();
+            self.waiting.push_back((entry(opcode::ABORT, 0, &words), Asker::Abort(cid)));
+            self.give_admin();
+        }
+    }
+
+    /// Returns true if a command with this identifier may yet be aborted.
+    pub fn is_aborting(&self, cid: u16) -> bool {
+        self.aborting[usize::from(cid)]
     }
 
     /// Reads what the card has written of a media stream.
@@ -391,6 +403,10 @@ impl Hardware {
                 let told = if status.is_success() { Ok((found.value, found.extra)) } else { Err(status) };
                 let unwanted = match asker {
                     Asker::Nobody => true,
+                    Asker::Abort(cid) => {
+                        self.aborting[usize::from(cid)] = false;
+                        true
+                    }
                     Asker::Answer(answer) => answer.send(told).is_err(),
                     Asker::Sending(answer) => {
                         self.tells = false;
@@ -528,6 +544,7 @@ impl Hardware {
         self.registers.write32(CC, 0);
         self.asked.clear();
         self.waiting.clear();
+        self.aborting = [false; SLOTS];
     }
 }
 

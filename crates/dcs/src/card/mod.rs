@@ -97,7 +97,7 @@ use translate::{LATER, Refusal, Translated, Translator};
 /// interrupts.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the loop checks for programs that wait for a file that the card has.
+/// Interval at which the loop checks for programs that wait for a file that the card has, and aborts again what goes on.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The refusal of commands whose card has gone.
@@ -136,6 +136,8 @@ struct Flight {
     translated: Translated,
     /// It was aborted because another program waits for its file at this stage.
     given_up: Option<Stage>,
+    /// Set if it was aborted.
+    is_aborted: bool,
 }
 
 /// The card backend: the sessions' queues, and the commands that the card has.
@@ -162,6 +164,8 @@ pub(crate) struct CardLoop {
     heard: Option<Instant>,
     /// Time of the last check for programs that wait for a file.
     looked: Instant,
+    /// Time of the last Abort, as long as some aborted command may go on.
+    aborted_at: Option<Instant>,
 }
 
 impl CardLoop {
@@ -192,6 +196,7 @@ impl CardLoop {
             lost: false,
             heard: None,
             looked: Instant::now(),
+            aborted_at: None,
         })
     }
 
@@ -241,11 +246,39 @@ impl CardLoop {
     fn delete_queue(&mut self, id: QueueId) {
         let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else { return };
         queue.deleting = true;
-        for (cid, flight) in self.flights.iter().enumerate() {
-            if flight.as_ref().is_some_and(|flight| flight.queue == id) {
-                self.hardware.abort(cid as u16);
+        for cid in 0..self.flights.len() {
+            if self.flights[cid].as_ref().is_some_and(|flight| flight.queue == id) {
+                self.abort(cid);
             }
         }
+    }
+
+    /// Has a command aborted, if there is one.
+    fn abort(&mut self, cid: usize) {
+        if let Some(flight) = &mut self.flights[cid] {
+            flight.is_aborted = true;
+            self.hardware.abort(cid as u16);
+            self.aborted_at = Some(Instant::now());
+        }
+    }
+
+    /// Aborts again what was aborted and goes on: the card may not have fetched it when it was told.
+    fn abort_again(&mut self) {
+        if self.aborted_at.is_none_or(|at| at.elapsed() < LOOK_INTERVAL) {
+            return;
+        }
+        self.aborted_at = None;
+        for cid in 0..self.flights.len() {
+            if self.flights[cid].as_ref().is_some_and(|flight| flight.is_aborted) {
+                self.abort(cid);
+            }
+        }
+    }
+
+    /// Returns an identifier for the card's next command.
+    fn free_slot(&self) -> Option<usize> {
+        let is_free = |at: &usize| self.flights[*at].is_none() && !self.hardware.is_aborting(*at as u16);
+        (0..self.flights.len()).find(is_free)
     }
 
     /// Ends all commands of the card. How much of them was delivered is unknown.
@@ -272,7 +305,7 @@ impl CardLoop {
             .iter()
             .position(|flight| flight.as_ref().is_some_and(|flight| flight.queue == id && flight.cid == cid));
         if let Some(flight) = flight {
-            self.hardware.abort(flight as u16);
+            self.abort(flight);
             return drop(pair.cancelled(cid, true));
         }
         let Some(Some(queue)) = self.queues.get_mut(id.0 as usize) else {
@@ -291,7 +324,7 @@ impl CardLoop {
         loop {
             let mut more = false;
             for at in 0..self.queues.len() {
-                let Some(free) = self.flights.iter().position(Option::is_none) else { return any };
+                let Some(free) = self.free_slot() else { return any };
                 let Some(queue) = self.queues[at].as_mut().filter(|queue| !queue.deleting) else { continue };
                 queue.seen_tail = queue.pair.sq_tail.load(Ordering::SeqCst);
                 let depth = queue.pair.ring_depth();
@@ -355,8 +388,14 @@ impl CardLoop {
         match translated {
             Ok((translated, entry_of_card, descriptor)) => {
                 let result = entry.result_address;
-                self.flights[as_cid as usize] =
-                    Some(Flight { queue: id, cid: entry.cid, result, translated, given_up: None });
+                self.flights[as_cid as usize] = Some(Flight {
+                    queue: id,
+                    cid: entry.cid,
+                    result,
+                    translated,
+                    given_up: None,
+                    is_aborted: false,
+                });
                 self.hardware.submit(as_cid, entry_of_card, &descriptor);
             }
             Err(Refusal { status: LATER, .. }) if self.flights.iter().any(Option::is_some) => return false,
@@ -448,7 +487,7 @@ impl CardLoop {
             let (gently, at_all) = *limits.get_or_insert_with(lease::limits);
             if since.elapsed() >= gently && flight.given_up.is_none() {
                 flight.given_up = Some(stage);
-                self.hardware.abort(cid as u16);
+                self.abort(cid);
             }
             late |= since.elapsed() >= at_all;
         }
@@ -538,6 +577,7 @@ impl BackendLoop for CardLoop {
             self.heard = None;
         }
         any |= answered;
+        self.abort_again();
         any |= self.fetch();
         any |= self.close_queues();
         if any {
@@ -548,7 +588,7 @@ impl BackendLoop for CardLoop {
     }
 
     fn has_doorbell(&self) -> bool {
-        let full = self.flights.iter().all(Option::is_some);
+        let full = self.free_slot().is_none();
         let waits = |queue: &Queue| {
             let tail = queue.pair.sq_tail.load(Ordering::SeqCst) % u32::from(queue.pair.ring_depth());
             !queue.deleting && tail != u32::from(queue.next_fetch)
@@ -569,8 +609,8 @@ impl BackendLoop for CardLoop {
             self.look_after_holds();
         }
         if silent < WATCH_INTERVAL {
-            let limit =
-                if holds { LOOK_INTERVAL.min(WATCH_INTERVAL - silent) } else { WATCH_INTERVAL - silent };
+            let left = WATCH_INTERVAL - silent;
+            let limit = if holds || self.aborted_at.is_some() { LOOK_INTERVAL.min(left) } else { left };
             return self.hardware.wait(&self.waker, Some(limit));
         }
         self.heard = None;
