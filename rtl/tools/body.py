@@ -19,11 +19,15 @@ OTHERS = {
     "queue_pair_t": ("nvme_pkg", "config_t", {}),
     "nic_layout_t": ("nic_pkg", "layout_t", {}),
     "nic_request_t": ("nic_pkg", "request_t", {"opened": "template_t"}),
+    "nic_receive_layout_t": ("nic_pkg", "receive_layout_t", {}),
+    "nic_receive_request_t": ("nic_pkg", "receive_request_t", {"opened": "template_t"}),
+    "nic_received_t": ("nic_pkg", "received_t", {}),
     "bus_request_t": ("bus_pkg", "request_t", {"aw": "address_t", "w": "write_t", "ar": "address_t"}),
     "bus_response_t": ("bus_pkg", "response_t", {"b": "written_t", "r": "read_t"}),
 }
 # Those of the NIC, with "Nic" before their names.
 NIC = "Connections Pending Entries Open Bind Acknowledged Advertise Resend Fail WillStop WasStopped".split()
+NIC += "Buffers Listen Assign RingStops RingStopped".split()
 ENUMS = "DoRead DoWrite DoProcess DoSnapshot DoFlush Moved Processed Digest Flushed Failed".split()
 
 

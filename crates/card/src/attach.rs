@@ -213,8 +213,8 @@ impl Card {
             let secret = (self.config().key, PATH_PEER_TO_PEER);
             let network = match self.config.hardware {
                 Some(hardware) => {
-                    let sender = (hardware.nic, self.blocks.offset());
-                    Network::with_hardware(config, address, secret, sender, &mut self.memory)
+                    let nic = (hardware.nic, self.blocks.offset());
+                    Network::with_hardware(config, address, secret, nic, &mut self.memory)
                 }
                 None => Network::new(config, address, secret, &mut self.memory),
             };

@@ -12,7 +12,7 @@ use crate::timers::Timers;
 use crate::work::Bound;
 use dcs_abi::operator::OPERATORS;
 use dcs_drivers::bus::{Bus, Buses, ReadDone, Region, Window};
-use dcs_drivers::network::{MakeSender, Network, NetworkAction};
+use dcs_drivers::network::{Makers, Network, NetworkAction};
 use dcs_drivers::ssd::{Controller, Ssd};
 use dcs_engine::{Action, Core, Engine, Event, Nanos, OperationId, Outcome, QueueId, Short, Units};
 use dcs_ndp::Chains;
@@ -30,7 +30,7 @@ const FUNCTIONS_MAX: u16 = 64;
 const STEPS: usize = 16;
 const ACTIONS: usize = 64;
 
-/// A core, processing units, controllers of SSDs and send paths of NICs in the place of those in Rust.
+/// A core, processing units, controllers of SSDs, and send and receive paths of NICs in the place of those in Rust.
 #[derive(Clone, Copy, Debug)]
 pub struct Hardware {
     /// Makes a core whose functions have the weights, and whose failed commands have the grace, that these settings say.
@@ -39,8 +39,8 @@ pub struct Hardware {
     pub units: fn(&dcs_engine::Config) -> Box<dyn Units>,
     /// Makes a controller of an SSD.
     pub ssd: fn() -> Box<dyn Controller>,
-    /// Makes the send path of a NIC of this model.
-    pub nic: MakeSender,
+    /// Makes the send and the receive path of a NIC.
+    pub nic: Makers,
 }
 
 /// The settings of a card.

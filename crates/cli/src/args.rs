@@ -275,7 +275,7 @@ pub struct Card {
     /// proportion while several have work (default: 1 each)
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=256))]
     pub weights: Vec<u16>,
-    /// Core, units, SSDs' controllers and NICs' send paths of its engine; rtl needs a dcs that was built with the feature rtl
+    /// Core, units, and controllers of SSDs and NICs of its engine; rtl needs a dcs that was built with the feature rtl
     #[arg(long, value_enum, default_value = "rust")]
     pub engine: CardEngine,
 }
@@ -324,7 +324,7 @@ pub fn wanted(text: &str) -> Result<Wanted, String> {
 pub enum CardEngine {
     /// The Rust core
     Rust,
-    /// Core, processing units, SSDs' controllers and NICs' send paths in SystemVerilog, simulated
+    /// Core, processing units, and controllers of SSDs and NICs in SystemVerilog, simulated
     Rtl,
 }
 

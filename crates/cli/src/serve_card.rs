@@ -73,7 +73,7 @@ fn refusal(error: &ServeError) -> Failure {
     }
 }
 
-/// The settings with the core, the units, the SSDs' controllers and the NICs' send paths that were asked for.
+/// The settings with the core, the units, and the controllers of SSDs and NICs that were asked for.
 fn with_core(engine: args::CardEngine, config: Config) -> Result<Config, Failure> {
     match engine {
         args::CardEngine::Rust => Ok(config),

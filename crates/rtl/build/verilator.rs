@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The modules of `rtl/` that become models.
-const MODULES: [(&str, Models); 4] = [
+const MODULES: [(&str, Models); 5] = [
     ("engine", Models::One),
     ("processing", Models::Pools("Has")),
     ("nvme_controller", Models::One),
     ("nic_controller", Models::Both("Advanced")),
+    ("nic_receive", Models::One),
 ];
 
 /// The models that a module becomes.

@@ -263,7 +263,7 @@ pub struct VmDemo {
     /// NIC of the guest's kernel; all but virtio need the kernel with all drivers, a download of 100 MB, once
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
-    /// Core, units, SSDs' controllers and NICs' send paths of the card's engine; rtl needs a program that was built with the feature rtl
+    /// Core, units, and controllers of SSDs and NICs of the card's engine; rtl needs a program that was built with the feature rtl
     #[arg(long, value_enum, default_value = "rust")]
     pub engine: CardEngine,
     #[command(flatten)]
@@ -276,7 +276,7 @@ pub struct VmShell {
     /// NIC of the guest's kernel
     #[arg(long, value_enum, default_value = "virtio")]
     pub nic: KernelNic,
-    /// Core, units, SSDs' controllers and NICs' send paths of the card's engine; rtl needs a program that was built with the feature rtl
+    /// Core, units, and controllers of SSDs and NICs of the card's engine; rtl needs a program that was built with the feature rtl
     #[arg(long, value_enum, default_value = "rust")]
     pub engine: CardEngine,
     #[command(flatten)]

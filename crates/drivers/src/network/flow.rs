@@ -5,6 +5,7 @@
 //! kept aside, so that the next transfer loses no byte of the stream. Writes are done when the NIC has sent them, as long as no more than
 //! [`SHARE`] blocks of the connection wait for its peer; a flush is done when the peer has acknowledged everything written before it.
 
+use super::receiver::Reception;
 use crate::bus::Bus;
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
@@ -116,8 +117,15 @@ impl Flow {
         0
     }
 
-    /// Copies bytes of the incoming stream to their places. They must be below the granted offset.
-    pub fn deliver(&mut self, bus: &mut dyn Bus, offset: u64, piece: Piece) {
+    /// Moves bytes of the incoming stream to their places: a receiver those that it has, software all others. They must be below the granted
+    /// offset.
+    pub fn deliver(
+        &mut self,
+        bus: &mut dyn Bus,
+        mut receiver: Option<&mut Reception>,
+        offset: u64,
+        piece: Piece,
+    ) {
         let end = offset + u64::from(piece.length);
         for place in &mut self.places {
             let (from, to) = (offset.max(place.start), end.min(place.start + u64::from(place.length)));
@@ -126,8 +134,20 @@ impl Flow {
             }
             let (there, at, length) = (piece.offset + (from - offset), from - place.start, to - from);
             match &mut place.to {
-                To::Block(_, memory) => bus.copy(there, *memory + at, length),
-                To::Aside(aside) => bus.load(there, &mut aside[at as usize..(at + length) as usize]),
+                To::Block(_, memory) => {
+                    let receiver = receiver.as_deref_mut();
+                    let gather =
+                        |receiver: &mut Reception| receiver.gather(bus, there, *memory + at, length as u32);
+                    if !receiver.is_some_and(gather) {
+                        bus.copy(there, *memory + at, length);
+                    }
+                }
+                To::Aside(aside) => {
+                    bus.load(there, &mut aside[at as usize..(at + length) as usize]);
+                    if let Some(receiver) = receiver.as_deref_mut() {
+                        receiver.skip(bus, there, length as u32);
+                    }
+                }
             }
         }
     }
@@ -337,7 +357,7 @@ mod tests {
     fn arrive(flow: &mut Flow, bus: &mut TestBus, offset: u64, length: u32) {
         let bytes: Vec<u8> = (0..u64::from(length)).map(|at| (offset + at) as u8).collect();
         bus.store(1000, &bytes);
-        flow.deliver(bus, offset, Piece { offset: 1000, length });
+        flow.deliver(bus, None, offset, Piece { offset: 1000, length });
     }
 
     #[test]

@@ -3,31 +3,35 @@
 //!
 //! Payload never passes through here. The NIC fetches what it sends out of the blocks and puts what it receives into its buffers; this
 //! module passes places on, and copies received payload into the blocks of reads (packet gathering). Sent bytes stay in their block until
-//! the peer has acknowledged them: what is lost on the way is sent again from there. Hardware may do that in the place of the NIC's driver,
-//! over a ring of its own (`hardware`).
+//! the peer has acknowledged them: what is lost on the way is sent again from there. Hardware may do both in the place of the NIC's driver,
+//! over rings that it is lent (`sender`, `receiver`).
 
 mod connections;
 mod datagrams;
 mod flow;
-mod hardware;
+mod frames;
 mod paced;
+mod receiver;
+mod sender;
 mod udp;
 
 pub use datagrams::Read;
-pub use hardware::{HardwareCounts, MakeSender, Request, Sender, SenderEvent, Sizes, Template, Write};
 pub use paced::Sending;
+pub use receiver::{BUFFER, Kept, Peer, Receiver, ReceiverCounts, Told};
+pub use sender::{MakeSender, Makers, Request, Sender, SenderCounts, SenderEvent, Sizes, Template, Write};
 pub use udp::Ends;
 
 use crate::bus::{Bus, ReadDone, Region, Window};
-use crate::nic::{self, Checksum, Nic, Offload, Received, Segmentation, Transport};
+use crate::nic::{self, Nic, Received};
 use connections::Listener;
 use core::net::Ipv4Addr;
 use dcs_abi::status::Status;
 use dcs_engine::{BlockId, DeviceEvent, Failure, Nanos, OperationId, Outcome};
-use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack, Verdict, checksum};
+use dcs_net::{self as net, Chunk, Event, FrameId, Owner, Piece, Reason, Stack};
 use flow::Flow;
-use hardware::{Given, Hardware};
 use paced::Streams;
+use receiver::Reception;
+use sender::Transmission;
 use std::collections::{HashMap, VecDeque};
 use udp::Udp;
 
@@ -43,8 +47,6 @@ const HOLD_LIMIT: Nanos = 5_000_000_000;
 const UNACCEPTED: usize = 128;
 /// Silence after which a connection is probed: one whose peer has gone ends.
 const KEEP_ALIVE: Nanos = 2 * 3600 * 1_000_000_000;
-/// Offset of the checksum in a TCP header.
-const TCP_CHECKSUM: u16 = 16;
 /// Size below which a block may wait briefly for the next one of its stream, to share a segment with it (MSG_MORE). The end of a larger
 /// block does not wait: the next block may be waiting for just this one to be acknowledged.
 const WORTH_WAITING: u32 = 4096;
@@ -86,7 +88,9 @@ pub enum NetworkAction {
 pub struct Network {
     nic: Nic,
     /// What sends frames with data, if that is not the NIC's driver.
-    hardware: Option<Hardware>,
+    transmission: Option<Transmission>,
+    /// What receives frames, if that is not the NIC's driver.
+    reception: Option<Reception>,
     stack: Option<Stack>,
     /// Set if the stack was made after the NIC was started.
     fresh: bool,
@@ -128,11 +132,12 @@ impl core::fmt::Debug for Network {
         let usage = self.stack.as_ref().map(Stack::usage);
         write!(
             f,
-            "Network {{ {:?}, {:?}, {:?}, {usage:?}, {:?} }}",
+            "Network {{ {:?}, {:?}, {:?}, {usage:?}, {:?}, {:?} }}",
             self.registers,
             self.nic.state(),
             self.nic.counters(),
-            self.hardware,
+            self.transmission,
+            self.reception,
         )
     }
 }
@@ -161,7 +166,8 @@ impl Network {
         let (events, actions) = Default::default();
         Some(Network {
             nic,
-            hardware: None,
+            transmission: None,
+            reception: None,
             stack: None,
             fresh: false,
             registers,
@@ -222,7 +228,7 @@ impl Network {
             return false;
         }
         self.stack = None;
-        self.hardware.iter_mut().for_each(|hardware| hardware.relocate(model));
+        self.transmission.iter_mut().for_each(|transmission| transmission.relocate(model));
         self.received.clear();
         (self.registers, self.model) = (registers, model);
         true
@@ -271,7 +277,7 @@ impl Network {
         self.drop_all_paced();
         self.take_events(bus);
         let now = self.now;
-        self.hardware.iter_mut().for_each(|hardware| hardware.end_all(bus, now));
+        self.transmission.iter_mut().for_each(|transmission| transmission.end_all(bus, now));
         self.flows.values_mut().for_each(|flow| flow.released = true);
         self.flows.retain(|_, flow| !flow.is_over());
     }
@@ -280,7 +286,7 @@ impl Network {
     pub fn on_reset(&mut self, bus: &mut dyn Bus) {
         self.nic.on_reset();
         self.drop_all(bus);
-        self.poll_hardware(bus);
+        self.poll_sender(bus);
         self.take_sent();
         self.take_events(bus);
     }
@@ -356,13 +362,16 @@ impl Network {
     /// Processes the answer to a register read of the NIC's driver.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
         self.nic.read_done(bus, now, done);
+        // Hardware leaves the rings alone from the first sign of a reset on.
+        self.poll_sender(bus);
+        self.reception.iter_mut().for_each(|reception| reception.follow(&self.nic, bus));
     }
 
     /// Does everything that is due.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.now = self.now.max(now);
         self.nic.poll(bus, now);
-        self.poll_hardware(bus);
+        self.poll_sender(bus);
         self.take_sent();
         match self.nic.state() {
             // The old stack's last frame must be returned first.
@@ -370,6 +379,7 @@ impl Network {
                 if let Some(mac) = self.nic.address() {
                     self.take_events(bus);
                     self.paced.renew();
+                    self.reception.iter_mut().for_each(|reception| reception.clear(bus));
                     self.stack = Some(Stack::new(self.stack_config(mac)));
                     self.fresh = true;
                 }
@@ -393,7 +403,7 @@ impl Network {
         self.reset_stuck(bus);
         self.send_paced(bus);
         self.transmit(bus, now);
-        self.poll_hardware(bus);
+        self.poll_sender(bus);
         self.take_events(bus);
         if self.detached && !self.stopping && self.has_no_frames() {
             self.nic.stop(bus, now);
@@ -408,96 +418,33 @@ impl Network {
             gateway,
             mtu,
             segmentation: Some(SEGMENTED),
+            limits: self.reception.as_ref().map(Reception::limits).unwrap_or_default(),
             // Hardware has no options in its headers.
             tcp: net::TcpConfig {
                 keep_alive: Some(KEEP_ALIVE),
-                timestamps: self.hardware.is_none(),
+                timestamps: self.transmission.is_none(),
                 ..net::TcpConfig::default()
             },
             ..net::Config::new(mac, ip, prefix, self.key)
         }
     }
 
-    fn take_sent(&mut self) {
-        while let Some(sent) = self.nic.sent() {
-            let place = self.frames.get(&sent.id).and_then(|(_, _, place)| *place);
-            if let (Err(_), Some(place)) = (sent.result, place) {
-                self.paced.reset_at(place);
-            }
-            if sent.memory == nic::Memory::Quiet {
-                self.frame_is_over(sent.id);
-            }
-        }
-        while let Some(id) = self.nic.freed() {
-            self.frame_is_over(id);
-        }
-    }
-
-    fn frame_is_over(&mut self, id: u64) {
-        let Some((frame, slot, _)) = self.frames.remove(&id) else { return };
-        self.free_headers.push(slot);
-        self.frame_is_done(frame);
-    }
-
-    /// Notes that the NIC's driver is done with a frame.
-    fn frame_is_done(&mut self, frame: FrameId) {
-        self.hardware.iter_mut().for_each(|hardware| hardware.driver_is_done(frame));
-        self.stack.iter_mut().for_each(|stack| stack.frame_sent(frame));
-    }
-
-    fn take_received(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        while let Some(frame) = self.nic.received() {
-            let buffer = self.next_buffer;
-            self.next_buffer += 1;
-            let pieces = frame.pieces();
-            let (Some(stack), Some(first)) = (&mut self.stack, pieces.first().copied()) else {
-                self.nic.give_back(frame);
-                continue;
-            };
-            let split = match (frame.split, pieces.len()) {
-                (_, 1) => None,
-                (true, 2) => Some((first.length, pieces[1].offset)),
-                // Longer than a buffer: not a frame that this network's MTU allows.
-                _ => {
-                    self.nic.give_back(frame);
-                    continue;
-                }
-            };
-            let mut head = [0; net::HEAD];
-            let head = &mut head[..net::HEAD.min(first.length as usize)];
-            bus.load(first.offset, head);
-            let mut arrived = net::ReceivedFrame {
-                buffer,
-                head,
-                length: frame.length(),
-                offset: first.offset,
-                split,
-                checksum: Verdict::Good,
-            };
-            arrived.checksum = match frame.transport {
-                Checksum::Good => Verdict::Good,
-                Checksum::Bad => Verdict::Bad,
-                Checksum::Unknown => checksum::verify(&arrived, |piece, sum| {
-                    let mut bytes = vec![0; piece.length as usize];
-                    bus.load(piece.offset, &mut bytes);
-                    sum.add(&bytes);
-                }),
-            };
-            stack.receive(&arrived, now);
-            self.received.insert(buffer, frame);
-            self.take_events(bus);
-        }
-    }
-
     fn take_events(&mut self, bus: &mut dyn Bus) {
         while let Some(event) = self.stack.as_mut().and_then(Stack::next_event) {
             match event {
-                Event::Connected { flow } => self.connected(flow),
-                Event::Accepted { flow, port, .. } => self.accepted(flow, port),
-                Event::Deliver { flow, offset, piece } => {
-                    self.with(flow, |flow, _| flow.deliver(bus, offset, piece))
+                Event::Connected { flow } => {
+                    self.stir(flow);
+                    self.connected(flow);
                 }
-                Event::Received { flow, offset } => self.with(flow, |flow, _| flow.received(offset)),
+                Event::Accepted { flow, port, .. } => {
+                    self.stir(flow);
+                    self.accepted(flow, port);
+                }
+                Event::Deliver { flow, offset, piece } => self.deliver(bus, flow, offset, piece),
+                Event::Received { flow, offset } => {
+                    self.stir(flow);
+                    self.with(flow, |flow, _| flow.received(offset));
+                }
                 Event::Ended { flow, offset } => self.with(flow, |flow, _| flow.ended(offset)),
                 Event::Sent { flow, offset } => self.with(flow, |flow, events| flow.sent(offset, events)),
                 Event::Acknowledged { flow, offset } => self.acknowledged(bus, flow, offset),
@@ -514,13 +461,16 @@ impl Network {
                 }
                 Event::Datagram { port, from, piece } => self.datagram(bus, (port, from), piece),
                 Event::Release { buffer } => {
-                    if let Some(frame) = self.received.remove(&buffer) {
+                    if let Some(reception) = &mut self.reception {
+                        reception.release(bus, buffer);
+                    } else if let Some(frame) = self.received.remove(&buffer) {
                         self.nic.give_back(frame);
                     }
                 }
                 Event::Closed { flow, reason } => {
                     let now = self.now;
-                    self.hardware.iter_mut().for_each(|hardware| hardware.closed(bus, now, flow));
+                    self.transmission.iter_mut().for_each(|transmission| transmission.closed(bus, now, flow));
+                    self.reception.iter_mut().for_each(|reception| reception.closed(bus, flow));
                     self.closed(flow, reason);
                 }
             }
@@ -610,58 +560,10 @@ impl Network {
     /// Notes that the peer has all bytes of a stream before this one.
     fn acknowledged(&mut self, bus: &mut dyn Bus, flow: net::Flow, offset: u64) {
         let now = self.now;
-        self.hardware.iter_mut().for_each(|hardware| hardware.acknowledged(bus, now, flow, offset));
+        self.transmission
+            .iter_mut()
+            .for_each(|transmission| transmission.acknowledged(bus, now, flow, offset));
         self.with(flow, |flow, _| flow.acknowledged(offset));
-    }
-
-    /// Gives the hardware and the NIC the stack's frames, as far as there is room.
-    fn transmit(&mut self, bus: &mut dyn Bus, now: Nanos) {
-        while self.fresh && self.nic.state() == nic::State::Ready && self.nic.link() {
-            let Some((frame, slot)) = self.back.take().or_else(|| self.next_frame(now)) else { return };
-            match self.give_hardware(bus, &frame) {
-                Given::Driver => {}
-                Given::Later => {
-                    self.back = Some((frame, slot));
-                    return;
-                }
-                Given::Hardware | Given::Over => {
-                    self.free_headers.push(slot);
-                    continue;
-                }
-            }
-            let base = bus.window().address;
-            let (header, offload) = prepare(&frame);
-            let place = self.headers[slot].offset();
-            bus.store(place, &header);
-            let mut data = vec![Window { address: base + place, length: header.len() as u64 }];
-            data.extend(
-                frame
-                    .payload
-                    .iter()
-                    .map(|piece| Window { address: base + piece.offset, length: piece.length.into() }),
-            );
-            self.frames_given += 1;
-            let id = self.frames_given;
-            self.frames.insert(id, (frame.id, slot, frame.payload.first().map(|piece| piece.offset)));
-            match self.nic.transmit(bus, now, id, &nic::Frame { data: &data, offload }) {
-                Ok(()) => {}
-                Err(nic::TransmitError::Full) => {
-                    self.frames.remove(&id);
-                    self.back = Some((frame, slot));
-                    return;
-                }
-                // The NIC cannot send such a frame: it counts as lost on the wire.
-                Err(_) => return self.frame_is_over(id),
-            }
-        }
-    }
-
-    /// Returns the stack's next frame, and a place for its headers.
-    fn next_frame(&mut self, now: Nanos) -> Option<(net::Frame, usize)> {
-        let slot = *self.free_headers.last()?;
-        let frame = self.stack.as_mut()?.next_frame(now)?;
-        self.free_headers.pop();
-        Some((frame, slot))
     }
 
     /// Reads from a connection into own memory.
@@ -758,26 +660,4 @@ pub struct WriteTo {
     pub piece: Piece,
     /// Set if more follow soon.
     pub more: bool,
-}
-
-/// Returns a frame's headers as the NIC wants them, and the work that is left to it.
-fn prepare(frame: &net::Frame) -> (Vec<u8>, Option<Offload>) {
-    let mut header = frame.header.to_vec();
-    let Some(checksum) = frame.checksum else { return (header, None) };
-    let tcp = checksum.offset == TCP_CHECKSUM;
-    let segment = frame.segment.filter(|_| tcp).map(|size| {
-        // The NIC fills in lengths and checksums of each segment.
-        header[16..18].fill(0);
-        header[24..26].fill(0);
-        Segmentation { header: (header.len() - usize::from(checksum.start)) as u8, size }
-    });
-    let offload = Offload {
-        link: 14,
-        network: checksum.start - 14,
-        ipv4: true,
-        ip_checksum: segment.is_some(),
-        transport: Some(if tcp { Transport::Tcp } else { Transport::Udp }),
-        segment,
-    };
-    (header, Some(offload))
 }

@@ -23,6 +23,9 @@ pub struct Config {
     /// Descriptors of a second transmit ring, which somebody else uses ([`Nic::lent`](super::Nic::lent)): as for the first one, or 0 for
     /// none.
     pub lend: u16,
+    /// Set if somebody else uses the receive ring ([`Nic::lent_receive`](super::Nic::lent_receive)). It has as many buffers as descriptors
+    /// then, and does not split headers.
+    pub lend_receive: bool,
     /// Descriptors of the receive ring: a multiple of 8 up to 4,096. One less is posted.
     pub receive: u16,
     /// Number of receive buffers. Those in excess of the ring make up for frames that are not returned at once.
@@ -64,6 +67,7 @@ impl Config {
             model,
             transmit: 256,
             lend: 0,
+            lend_receive: false,
             receive: 256,
             buffers: 768,
             buffer: 2048,
@@ -105,6 +109,7 @@ impl Config {
             && buffer
             && frame
             && registers
+            && (!self.lend_receive || self.receive == self.buffers && !self.split)
             && (self.page.is_power_of_two() || self.page == u64::MAX)
             && self.page >= 4096
             && self.buffers > 0

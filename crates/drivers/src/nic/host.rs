@@ -212,7 +212,9 @@ impl Nic {
         if self.stage != Stage::Ready {
             return;
         }
-        self.receive.refill(bus);
+        if !self.config.lend_receive {
+            self.receive.refill(bus);
+        }
         let rings = [(self.chip.receive, self.receive.ring()), (self.chip.transmit, self.transmit.ring())];
         for (base, tail) in rings {
             if let Some(tail) = tail {
@@ -253,7 +255,9 @@ impl Nic {
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if self.stage == Stage::Ready {
             self.reap_sent(bus);
-            self.reap_received(bus, now);
+            if !self.config.lend_receive {
+                self.reap_received(bus, now);
+            }
         }
         self.check_time(bus, now);
         self.ring(bus);

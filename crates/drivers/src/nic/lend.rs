@@ -4,6 +4,7 @@
 //! The driver starts and resets the NIC. What the holder of the ring has is not done when the driver has left
 //! [`State::Ready`](super::State::Ready), but only when the ring isn't lent any more: the NIC has stopped then.
 
+use super::config::ResetCause;
 use super::descriptor::LENGTH;
 use super::host::Nic;
 use super::model::ring;
@@ -24,14 +25,27 @@ pub struct LentRing {
     pub start: u64,
 }
 
-/// State of the ring that is lent.
+/// A lent receive ring, which is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentReceive {
+    /// Offset of the descriptors in the card's own memory.
+    pub descriptors: u64,
+    /// Offset of the buffers in the card's own memory.
+    pub buffers: u64,
+    /// Bus address of the ring's tail register.
+    pub tail: u64,
+    /// Number of the NIC's start that has set it up.
+    pub start: u64,
+}
+
+/// State of the rings that are lent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lending {
     /// Set while the NIC may reach memory by it.
     pub is_lent: bool,
     /// Time since which the NIC has the oldest frame in it.
     pub oldest: Option<Nanos>,
-    /// Times that it was set up.
+    /// Times that they were set up.
     pub starts: u64,
 }
 
@@ -45,6 +59,34 @@ impl Nic {
             tail: self.config.registers.address + self.lent_registers() + ring::TAIL,
             start: self.lending.starts,
         })
+    }
+
+    /// Returns the receive ring, if it lends that, while the NIC is ready.
+    pub fn lent_receive(&self) -> Option<LentReceive> {
+        let is_there = self.config.lend_receive && self.stage == Stage::Ready;
+        is_there.then(|| LentReceive {
+            descriptors: self.layout.receive.ring,
+            buffers: self.layout.receive.packets,
+            tail: self.config.registers.address + self.chip.receive + ring::TAIL,
+            start: self.lending.starts,
+        })
+    }
+
+    /// Notes where a lent receive ring is: its next frame, and the tail that the NIC knows.
+    pub fn follow_receive(&mut self, (next, tail): (u16, u16)) {
+        self.receive.follow(next, tail);
+    }
+
+    /// Counts a frame that was received by a lent ring.
+    pub fn note_received(&mut self) {
+        self.counters.received += 1;
+    }
+
+    /// Resets the NIC, which has told of a frame that no buffer of a lent ring holds.
+    pub fn told_the_impossible(&mut self, bus: &mut dyn Bus, now: Nanos) {
+        if self.stage == Stage::Ready {
+            self.fail(bus, now, ResetCause::Impossible);
+        }
     }
 
     /// Returns true if the NIC may reach memory by a ring that is lent.

@@ -59,7 +59,7 @@ pub use frame::{
     Checksum, Frame, MAX_SEGMENTED, Offload, Piece, Received, Segmentation, TransmitError, Transport,
 };
 pub use host::{Counters, Nic, Sent, State};
-pub use lend::LentRing;
+pub use lend::{LentReceive, LentRing};
 pub use model::Model;
 
 #[cfg(doc)]

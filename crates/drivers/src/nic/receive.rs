@@ -99,6 +99,12 @@ impl Ring {
         position * (descriptor::receive_length(self.format) / LENGTH) as u16
     }
 
+    /// Notes the next frame's entry and the NIC's tail, of a ring that somebody else uses.
+    pub fn follow(&mut self, next: u16, tail: u16) {
+        (self.next, self.tail, self.rung) = (next, tail, tail);
+        self.count = (tail + self.entries - next) % self.entries;
+    }
+
     /// Posts spare buffers, as many as the ring takes.
     pub fn refill(&mut self, bus: &mut dyn Bus) {
         let RingLayout { window, packets, packet, headers, header, .. } = self.places;

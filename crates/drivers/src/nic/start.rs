@@ -243,6 +243,9 @@ impl Nic {
         self.layout = Layout::new(&self.config, base - window.address);
         self.layout.receive.window = window.address;
         self.transmit.clear(bus, self.layout.transmit);
+        if self.config.lend_receive {
+            self.receive.follow(0, 0);
+        }
         self.receive.clear(bus, self.layout.receive);
         self.clear_lent(bus);
         self.set_up(bus, window.address);

@@ -308,6 +308,12 @@ impl Stack {
         self.flows.get(flow.0).map(|connection| (connection.tcb.local, connection.tcb.remote))
     }
 
+    /// Returns the sequence number of the next byte of a connection's incoming stream; `None` if something has come from behind it, or
+    /// nothing comes any more.
+    pub fn expects(&self, flow: Flow) -> Option<u32> {
+        self.flows.get(flow.0).and_then(|connection| connection.tcb.expects())
+    }
+
     /// Returns the counters.
     pub fn statistics(&self) -> &Statistics {
         &self.shared.statistics

@@ -281,6 +281,12 @@ impl Tcb {
         (self.seq(self.nxt), self.irs.wrapping_add(self.receiver.nxt() as u32))
     }
 
+    /// Returns RCV.NXT, if the connection is open, nothing has come from behind that, and something may come.
+    pub(crate) fn expects(&self) -> Option<u32> {
+        let goes_on = self.is_open() && !self.receiver.has_gaps() && !self.receiver.ended();
+        goes_on.then(|| self.irs.wrapping_add(self.receiver.nxt() as u32))
+    }
+
     /// Returns TS.Recent and our own offset, for a TIME-WAIT.
     pub(crate) fn stamps(&self) -> Option<(u32, u32)> {
         self.stamps.map(|stamps| (stamps.recent, stamps.offset))

@@ -1,4 +1,4 @@
-//! The core, the units, the SSDs' controllers and the NICs' send paths of the cards that are tested: those in SystemVerilog.
+//! The core, the units, and the controllers of SSDs and NICs of the cards that are tested: those in SystemVerilog.
 
 use dcs_card::card::Config;
 

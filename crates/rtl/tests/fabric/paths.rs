@@ -6,7 +6,7 @@ use dcs_abi::admin::opcode;
 use dcs_abi::operator::Operator::{Aes256Ctr, Crc32c, Gzip, Md5};
 use dcs_abi::status::{Stage, Status};
 use dcs_card::card::Config;
-use dcs_drivers::network::HardwareCounts;
+use dcs_drivers::network::{ReceiverCounts, SenderCounts};
 use dcs_fabric::nic::Family;
 use dcs_fabric::{Fault, Rule, When, Wire};
 use dcs_ndp::{parameter, sequential};
@@ -72,8 +72,8 @@ fn ssd_to_nic_through_md5_and_nic_to_ssd_through_crc32c() {
 }
 
 /// What hardware and software have sent of data.
-fn counts(rig: &Rig) -> HardwareCounts {
-    rig.card.networks()[0].hardware_counts().expect("it has hardware")
+fn counts(rig: &Rig) -> SenderCounts {
+    rig.card.networks()[0].sender_counts().expect("it has hardware")
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn data_are_sent_by_hardware_alone() {
         assert_eq!(ended.status(), Status::Success);
         assert!(rig.run_until(|rig| rig.stream(stream).got.len() >= 200_000));
         assert!(rig.stream(stream).got == bytes);
-        let HardwareCounts { sent, again, left } = counts(&rig);
+        let SenderCounts { sent, again, left } = counts(&rig);
         assert!(sent >= 200_000 / 4096, "{family:?}: {sent} frames");
         assert_eq!((again, left), (0, 0), "{family:?}: nothing is lost, and nothing is left to software");
         rig.assert_idle();
@@ -109,7 +109,7 @@ fn what_is_lost_is_sent_again_by_hardware() {
         assert!(rig.run_until(|rig| rig.stream(stream).got.len() >= 300_000));
         assert!(rig.stream(stream).got == bytes);
         assert_eq!(rig.fabric.faults_struck(nic), 8);
-        let HardwareCounts { sent, again, left } = counts(&rig);
+        let SenderCounts { sent, again, left } = counts(&rig);
         assert!(sent > 300_000 / 4096 && again >= 4, "{family:?}: {sent} frames, {again} times again");
         assert_eq!(left, 0, "{family:?}: nothing is left to software");
         rig.assert_idle();
@@ -133,10 +133,11 @@ fn datagrams_are_sent_by_hardware_too() {
         };
         assert!(rig.run_until(|rig| got(rig).len() >= 100_000));
         assert!(got(&mut rig) == bytes, "{family:?}");
-        let HardwareCounts { sent, again, left } = counts(&rig);
+        let SenderCounts { sent, again, left } = counts(&rig);
         assert_eq!((again, left), (0, 0), "{family:?}");
         assert!(sent >= 100, "{family:?}: {sent} datagrams");
         rig.assert_idle();
+        assert!(rig.run_until(|rig| received(rig).posted == 31), "{:?}", received(&rig));
     }
 }
 
@@ -164,9 +165,70 @@ fn more_connections_than_hardware_has_are_served_all_the_same() {
             assert!(got[(round - 1) * LENGTH..] == data(LENGTH, 100 + at as u64), "stream {at}");
         }
     }
-    let HardwareCounts { sent, left, .. } = counts(&rig);
+    let SenderCounts { sent, left, .. } = counts(&rig);
     assert!(sent > 0 && left > 0, "{sent} frames by hardware, {left} by software");
     rig.assert_idle();
+}
+
+/// What hardware has received, and moved to where it is read.
+fn received(rig: &Rig) -> ReceiverCounts {
+    rig.card.networks()[0].receiver_counts().expect("it has hardware")
+}
+
+/// Reads bytes that a peer sends to the SSD, and compares them.
+fn read_to_ssd(rig: &mut Rig, (flow, stream): (u32, usize), bytes: &[u8]) {
+    let length = bytes.len() as u64;
+    rig.stream(stream).to_send.extend(bytes);
+    let transfer = Transfer::new(End::flow(flow), End::ssd(2, &[(0, length)])).through(&[(Crc32c, &[])]);
+    let ended = rig.run(&Transfer { length, ..transfer });
+    assert_eq!((ended.status(), ended.digest(0)), (Status::Success, &digest(Crc32c, bytes)[..]));
+    let mut written = vec![0; bytes.len()];
+    rig.ssds[0].1.load(0, &mut written);
+    assert!(written == bytes);
+}
+
+#[test]
+fn data_are_received_by_hardware_alone() {
+    for family in [Family::Igb, Family::E1000e] {
+        let (mut rig, flow, stream) = connected(family);
+        let bytes = data(150_000, 7);
+        read_to_ssd(&mut rig, (flow, stream), &bytes);
+        let ReceiverCounts { kept, gathered, .. } = received(&rig);
+        assert!(kept >= 150_000 / 1460, "{family:?}: {kept} frames");
+        assert_eq!(gathered, 150_000, "{family:?}: software moves nothing");
+        rig.assert_idle();
+        assert!(rig.run_until(|rig| received(rig).posted == 31), "{:?}", received(&rig));
+    }
+}
+
+#[test]
+fn what_hardware_does_not_keep_is_received_all_the_same() {
+    for family in [Family::Igb, Family::E1000e] {
+        let (mut rig, flow, stream) = connected(family);
+        let bytes = data(300_000, 8);
+        let nic = rig.nic.as_ref().expect("it is attached").0;
+        for nth in [10, 40, 41, 120] {
+            rig.fabric.inject(nic, Rule::once(When::Receive, Fault::DropFrame).after(nth));
+        }
+        read_to_ssd(&mut rig, (flow, stream), &bytes);
+        assert_eq!(rig.fabric.faults_struck(nic), 4);
+        let ReceiverCounts { gathered, .. } = received(&rig);
+        // What comes out of order is software's; then the hardware listens again.
+        assert!((150_000..300_000).contains(&gathered), "{family:?}: {gathered} bytes by the hardware");
+        rig.assert_idle();
+    }
+}
+
+#[test]
+fn buffers_that_nobody_reads_come_back_with_the_end_of_their_connection() {
+    for family in [Family::Igb, Family::E1000e] {
+        let (mut rig, flow, stream) = connected(family);
+        rig.stream(stream).to_send.extend(data(100_000, 9));
+        assert!(rig.run_until(|rig| received(rig).posted < 31 && received(rig).kept >= 8));
+        rig.command(opcode::RELEASE, &[flow]).expect("it is released");
+        assert!(rig.run_until(|rig| received(rig).posted == 31), "{family:?}: {:?}", received(&rig));
+        rig.assert_idle();
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Core, units, SSDs' controllers and NICs' send paths of the card's engine, as `--engine` names them.
+//! Core, units, and controllers of SSDs and NICs of the card's engine, as `--engine` names them.
 
 use crate::failure::Failure;
 use clap::ValueEnum;
@@ -10,7 +10,7 @@ pub enum CardEngine {
     /// The Rust core
     #[default]
     Rust,
-    /// Core, processing units, SSDs' controllers and NICs' send paths in SystemVerilog, simulated
+    /// Core, processing units, and controllers of SSDs and NICs in SystemVerilog, simulated
     Rtl,
 }
 

@@ -13,6 +13,7 @@
 //! | data that the hardware has, again | the hardware: it is over at once, as its first frame has the blocks |
 //! | options, other flags than ACK and PSH, data from elsewhere, or no data | the driver |
 
+use super::receiver::{Receiver, Reception};
 use super::{Address, Network};
 use crate::bus::{Bus, Region};
 use crate::nic::{self, LentRing, Model, Nic};
@@ -69,6 +70,15 @@ pub enum SenderEvent {
     Sent(usize),
     /// It has ended: datagrams were sent, and bytes of a connection acknowledged, or not.
     Ended(usize, Result<(), Failure>),
+}
+
+/// What makes the hardware of a NIC.
+#[derive(Clone, Copy, Debug)]
+pub struct Makers {
+    /// Makes the send path of a NIC of this model.
+    pub sender: MakeSender,
+    /// Makes the receive path of a NIC of any model.
+    pub receiver: fn() -> Box<dyn Receiver>,
 }
 
 /// The sizes of a sender.
@@ -179,7 +189,7 @@ pub(super) enum Given {
 
 /// Counts of frames with data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HardwareCounts {
+pub struct SenderCounts {
     /// Frames that the hardware has given to the NIC.
     pub sent: u64,
     /// Times that it was told to send bytes again.
@@ -230,7 +240,7 @@ struct Taken {
 }
 
 /// A sender, and what it has.
-pub(super) struct Hardware {
+pub(super) struct Transmission {
     make: MakeSender,
     sender: Box<dyn Sender>,
     sizes: Sizes,
@@ -254,19 +264,19 @@ pub(super) struct Hardware {
     left: u64,
 }
 
-impl core::fmt::Debug for Hardware {
+impl core::fmt::Debug for Transmission {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let (counts, frames) = (self.counts(), self.frames.len());
-        write!(f, "Hardware {{ {:?}, {counts:?}, with {frames} frames }}", self.sender)
+        write!(f, "Transmission {{ {:?}, {counts:?}, with {frames} frames }}", self.sender)
     }
 }
 
-impl Hardware {
+impl Transmission {
     /// Makes a sender for a model of NIC. `blocks`: offset of the first block in own memory.
-    pub fn new(make: MakeSender, model: Model, blocks: u64) -> Hardware {
+    pub fn new(make: MakeSender, model: Model, blocks: u64) -> Transmission {
         let sender = make(model);
         let sizes = sender.sizes();
-        Hardware {
+        Transmission {
             make,
             sender,
             sizes,
@@ -292,14 +302,17 @@ impl Hardware {
     }
 
     /// Returns its counts.
-    pub fn counts(&self) -> HardwareCounts {
-        HardwareCounts { sent: self.sender.frames().0, again: self.again, left: self.left }
+    pub fn counts(&self) -> SenderCounts {
+        SenderCounts { sent: self.sender.frames().0, again: self.again, left: self.left }
     }
 
     /// Begins again with a NIC of another model. It must be idle.
     pub fn relocate(&mut self, model: Model) {
-        *self =
-            Hardware { again: self.again, left: self.left, ..Hardware::new(self.make, model, self.blocks) };
+        *self = Transmission {
+            again: self.again,
+            left: self.left,
+            ..Transmission::new(self.make, model, self.blocks)
+        };
     }
 
     /// Follows what the driver does with the NIC, and does everything that is due.
@@ -649,40 +662,48 @@ impl Template {
 }
 
 impl Network {
-    /// Makes the driver of a NIC whose frames with data `make`'s hardware sends, from blocks of which the first is at the offset `blocks` of
-    /// own memory; else as [`Network::new`].
+    /// Makes the driver of a NIC with hardware of these makers: it sends frames with data from blocks, of which the first is at the offset
+    /// `blocks` of own memory, and receives all frames. Else as [`Network::new`].
     pub fn with_hardware(
         config: nic::Config,
         address: Address,
         secret: ([u8; 16], u32),
-        (make, blocks): (MakeSender, u64),
+        (makers, blocks): (Makers, u64),
         memory: &mut Region,
     ) -> Option<Network> {
-        let hardware = Hardware::new(make, config.model, blocks);
-        let config = nic::Config { lend: hardware.sizes.entries, ..config };
+        let transmission = Transmission::new(makers.sender, config.model, blocks);
+        let reception = Reception::new((makers.receiver)(), memory)?;
+        let entries = reception.entries();
+        let config = nic::Config {
+            lend: transmission.sizes.entries,
+            lend_receive: true,
+            receive: entries,
+            buffers: entries,
+            ..config
+        };
         let network = Network::new(config, address, secret, memory)?;
-        Some(Network { hardware: Some(hardware), ..network })
+        Some(Network { transmission: Some(transmission), reception: Some(reception), ..network })
     }
 
     /// Returns counts of the frames with data, if hardware sends them.
-    pub fn hardware_counts(&self) -> Option<HardwareCounts> {
-        self.hardware.as_ref().map(Hardware::counts)
+    pub fn sender_counts(&self) -> Option<SenderCounts> {
+        self.transmission.as_ref().map(Transmission::counts)
     }
 
     /// Has the hardware do what is due, and tells the stack what is over.
-    pub(super) fn poll_hardware(&mut self, bus: &mut dyn Bus) {
-        let Some(hardware) = &mut self.hardware else { return };
-        hardware.poll(&mut self.nic, bus, self.now);
-        while let Some((frame, is_over)) = hardware.next_frame() {
+    pub(super) fn poll_sender(&mut self, bus: &mut dyn Bus) {
+        let Some(transmission) = &mut self.transmission else { return };
+        transmission.poll(&mut self.nic, bus, self.now);
+        while let Some((frame, is_over)) = transmission.next_frame() {
             let Some(stack) = &mut self.stack else { continue };
             if is_over { stack.frame_sent(frame) } else { stack.frame_left(frame) }
         }
     }
 
     /// Gives the hardware a frame, if it can send that.
-    pub(super) fn give_hardware(&mut self, bus: &mut dyn Bus, frame: &net::Frame) -> Given {
-        let Some(hardware) = &mut self.hardware else { return Given::Driver };
-        let given = hardware.give(bus, self.now, frame);
+    pub(super) fn give_sender(&mut self, bus: &mut dyn Bus, frame: &net::Frame) -> Given {
+        let Some(transmission) = &mut self.transmission else { return Given::Driver };
+        let given = transmission.give(bus, self.now, frame);
         if given == Given::Over {
             self.stack.iter_mut().for_each(|stack| stack.frame_sent(frame.id));
         }
@@ -691,7 +712,7 @@ impl Network {
 
     /// Returns true if neither the NIC nor the hardware has a frame.
     pub(super) fn has_no_frames(&self) -> bool {
-        self.frames.is_empty() && self.hardware.as_ref().is_none_or(Hardware::is_idle)
+        self.frames.is_empty() && self.transmission.as_ref().is_none_or(Transmission::is_idle)
     }
 }
 

@@ -70,7 +70,7 @@ impl Sender for Noting {
 }
 
 struct Rig {
-    hardware: Hardware,
+    transmission: Transmission,
     nic: Nic,
     bus: TestBus,
     now: Nanos,
@@ -81,8 +81,8 @@ impl Rig {
     fn new() -> Rig {
         let config = Config { lend: SIZES.entries, ..Config::new(REGISTERS, 0, Model::Igb) };
         let nic = Nic::new(config, Region::whole(OWN)).unwrap();
-        let hardware = Hardware::new(|_| Box::new(Noting), Model::Igb, BLOCKS);
-        let mut rig = Rig { hardware, nic, bus: TestBus::new(OWN, REGISTERS), now: 0 };
+        let transmission = Transmission::new(|_| Box::new(Noting), Model::Igb, BLOCKS);
+        let mut rig = Rig { transmission, nic, bus: TestBus::new(OWN, REGISTERS), now: 0 };
         rig.nic.start(&mut rig.bus, 0);
         rig.until(|rig| rig.nic.link());
         rig.poll();
@@ -91,7 +91,7 @@ impl Rig {
     }
 
     fn poll(&mut self) {
-        self.hardware.poll(&mut self.nic, &mut self.bus, self.now);
+        self.transmission.poll(&mut self.nic, &mut self.bus, self.now);
     }
 
     /// Answers as a NIC that works, until this is so.
@@ -121,7 +121,7 @@ impl Rig {
     }
 
     fn give(&mut self, frame: &Frame) -> Given {
-        self.hardware.give(&mut self.bus, self.now, frame)
+        self.transmission.give(&mut self.bus, self.now, frame)
     }
 
     fn requests(&mut self) -> Vec<Request> {
@@ -136,7 +136,7 @@ impl Rig {
     fn told(&mut self, events: &[SenderEvent]) -> Vec<(u64, bool)> {
         log(|log| log.events.extend(events));
         self.poll();
-        let news = core::iter::from_fn(|| self.hardware.next_frame());
+        let news = core::iter::from_fn(|| self.transmission.next_frame());
         news.map(|(frame, is_over)| (frame.number(), is_over)).collect()
     }
 
@@ -226,9 +226,9 @@ fn the_next_data_become_writes_and_their_frame_is_over_with_the_last_of_them() {
     assert_eq!(rig.told(&[SenderEvent::Sent(0), SenderEvent::Sent(0)]), [(10, false)]);
     assert_eq!(rig.ends(&[0]), []);
     assert_eq!(rig.ends(&[1]), [(10, true)]);
-    assert!(!rig.hardware.is_idle());
+    assert!(!rig.transmission.is_idle());
     assert_eq!(rig.ends(&[2]), [(11, true)]);
-    assert!(rig.hardware.is_idle());
+    assert!(rig.transmission.is_idle());
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn what_it_has_is_sent_again_by_it_and_nothing_else() {
     assert_eq!(rig.give(&again), Given::Driver);
     assert_eq!(rig.give(&segment(13, FIRST, 3000, &[piece(1, 1000, 1001)])), Given::Driver);
     assert_eq!(rig.give(&segment(13, FIRST, 3000, &[piece(1, 1000, 1000)])), Given::Over);
-    assert_eq!((rig.hardware.counts().again, rig.hardware.counts().left), (2, 2));
+    assert_eq!((rig.transmission.counts().again, rig.transmission.counts().left), (2, 2));
 }
 
 #[test]
@@ -298,10 +298,10 @@ fn without_room_and_without_order_the_driver_sends() {
     let Request::Open(0, template) = rig.requests()[0] else { panic!("it is opened there") };
     assert_eq!(template.number, FIRST.1.wrapping_add(60));
     // Numbers begin there.
-    rig.hardware.acknowledged(&mut rig.bus, 0, flow(1), 65);
+    rig.transmission.acknowledged(&mut rig.bus, 0, flow(1), 65);
     let (number, limit) = (FIRST.1.wrapping_add(65), FIRST.1.wrapping_add(70));
     assert_eq!(rig.requests(), [Request::Acknowledged { connection: 0, number, limit }]);
-    rig.hardware.acknowledged(&mut rig.bus, 0, flow(1), 59);
+    rig.transmission.acknowledged(&mut rig.bus, 0, flow(1), 59);
     assert_eq!(rig.requests(), [], "that is the driver's");
 }
 
@@ -332,8 +332,8 @@ fn a_connection_that_is_gone_ends_and_its_place_is_free_behind_that() {
     rig.give(&segment(1, FIRST, 0, &[piece(0, 0, 1), piece(3, 0, 1)]));
     rig.give(&segment(2, OTHER, 0, &[piece(1, 0, 1)]));
     rig.requests();
-    rig.hardware.closed(&mut rig.bus, 0, flow(1));
-    rig.hardware.closed(&mut rig.bus, 0, flow(1));
+    rig.transmission.closed(&mut rig.bus, 0, flow(1));
+    rig.transmission.closed(&mut rig.bus, 0, flow(1));
     assert_eq!(rig.requests(), [Request::Fail(0, Status::PeerReset)]);
     let third = segment(3, THIRD, 0, &[piece(2, 0, 1)]);
     assert_eq!(rig.give(&third), Given::Driver, "the NIC may have its frame");
@@ -343,7 +343,7 @@ fn a_connection_that_is_gone_ends_and_its_place_is_free_behind_that() {
     assert_eq!(rig.told(&[SenderEvent::Ended(1, failed)]), [(1, true)]);
     assert_eq!(rig.give(&third), Given::Hardware);
     rig.requests();
-    rig.hardware.end_all(&mut rig.bus, 0);
+    rig.transmission.end_all(&mut rig.bus, 0);
     let failed = [0, 1].map(|connection| Request::Fail(connection, Status::DeviceReset));
     assert_eq!(rig.requests(), failed);
 }
@@ -376,7 +376,7 @@ fn datagrams_are_over_when_they_are_sent() {
     assert_eq!(rig.give(&datagram(21, 3, &[piece(1, 10, 10)])), Given::Driver);
     rig.ends(&[0, 1, 2, 3]);
     assert_eq!(rig.give(&datagram(22, 3, &[piece(1, 20, 10)])), Given::Driver, "the driver has some yet");
-    [20, 21, 22].iter().for_each(|id| rig.hardware.driver_is_done(FrameId::from_number(*id)));
+    [20, 21, 22].iter().for_each(|id| rig.transmission.driver_is_done(FrameId::from_number(*id)));
     rig.requests();
     assert_eq!(rig.give(&datagram(23, 3, &[piece(1, 30, 10)])), Given::Hardware);
     assert!(matches!(rig.requests()[..], [Request::Open(1, _)]));
