@@ -178,13 +178,31 @@ fn datagrams_of_a_nic_that_hangs_are_lost_and_later_ones_are_not() {
 
 #[test]
 fn more_connections_than_hardware_has_are_served_all_the_same() {
+    serve_many(Family::Igb, &[]);
+}
+
+#[test]
+fn more_connections_than_hardware_has_are_served_where_frames_are_lost() {
+    let lost: Vec<u64> = (0..60).map(|at| 20 + at * 23).collect();
+    serve_many(Family::Igb, &lost);
+    serve_many(Family::E1000e, &lost);
+}
+
+/// Sends to 14 connections at once, twice; of the frames in both directions those with these numbers are lost.
+fn serve_many(family: Family, lost: &[u64]) {
     const LENGTH: usize = 80_000;
-    let (mut rig, flow, stream) = connected(Family::Igb);
+    let (mut rig, flow, stream) = connected(family);
+    let nic = rig.nic.as_ref().expect("it is attached").0;
     let listener = flow - 1;
     let others = (1..14).map(|at| rig.accepted(listener, 80, 4000 + at));
     let flows: Vec<_> = [(flow, stream)].into_iter().chain(others).collect();
     for (at, _) in flows.iter().enumerate() {
         rig.ssds[0].1.store((at * LENGTH) as u64, &data(LENGTH, 100 + at as u64));
+    }
+    for when in [When::Transmit, When::Receive] {
+        for nth in lost {
+            rig.fabric.inject(nic, Rule::once(when.clone(), Fault::DropFrame).after(*nth));
+        }
     }
     for round in 1..=2 {
         let send = |(at, (flow, _)): (usize, &(u32, usize))| {
@@ -200,7 +218,8 @@ fn more_connections_than_hardware_has_are_served_all_the_same() {
             assert!(got[(round - 1) * LENGTH..] == data(LENGTH, 100 + at as u64), "stream {at}");
         }
     }
-    let SenderCounts { sent, left, .. } = counts(&rig);
+    let SenderCounts { sent, again, left } = counts(&rig);
+    assert_eq!(again > 0, !lost.is_empty(), "{again} times again");
     assert!(sent > 0 && left > 0, "{sent} frames by hardware, {left} by software");
     rig.assert_idle();
 }
