@@ -95,6 +95,10 @@ package nic_pkg;
   // Buffers of 2 KiB, one for each descriptor of the receive ring.
   localparam int unsigned Buffers     = 32;
   localparam int unsigned BufferShift = 11;
+  // Those that have payload at most, of all connections and of one. Software has fewer than the
+  // others, so that the NIC always has some.
+  localparam int unsigned MostKept     = Buffers / 2;
+  localparam int unsigned MostKeptEach = Buffers / 4;
   localparam int unsigned BufferWidth = $clog2(Buffers);
   typedef logic [BufferWidth-1:0] buffer_t;
 

@@ -5,9 +5,9 @@
 // payload stays in its buffer of 2 KiB until the core reads from the connection: then it is
 // gathered into the block. Software is told what its header says. Every other frame is handed to
 // software, which gives the buffer back. Buffers come back in any order, and the next descriptor
-// gets one that is free: so a connection of which nobody reads stops no other. What would take one
-// of the last `Reserve` buffers, or more than half of all for one connection, is not kept, but
-// software's: acknowledgements always get through.
+// gets one that is free: so a connection of which nobody reads stops no other. Payload
+// takes half of the buffers at most, and a quarter for one connection: what would take more is not
+// kept, but software's, so that acknowledgements always get through.
 
 module nic_receive
   import core_pkg::*;
@@ -51,9 +51,6 @@ module nic_receive
 );
 
   localparam int unsigned TimerWidth = $clog2(Interval + 1);
-  // Buffers that payload never takes; the most that one connection has.
-  localparam int unsigned Reserve    = Buffers / 4;
-  localparam int unsigned Most       = Buffers / 2;
   localparam int unsigned BeatsWidth = BufferShift - 3;
 
   typedef logic [BufferShift:0]  size_t;
@@ -215,8 +212,8 @@ module nic_receive
                     && h[26*8+:32] == c.destination && h[30*8+:32] == c.source
                     && h[34*8+:16] == c.destination_port && h[36*8+:16] == c.source_port;
   assign is_next  = !is_tcp || number == c.next;
-  assign has_room = kept_all_q < (BufferWidth + 1)'(Buffers - Reserve)
-                    && kept_q[at_q] < (BufferWidth + 1)'(Most);
+  assign has_room = kept_all_q < (BufferWidth + 1)'(MostKept)
+                    && kept_q[at_q] < (BufferWidth + 1)'(MostKeptEach);
   assign ours     = is_match && is_plain && is_next && has_room
                     && !ends_q[at_q].ended && !ends_q[at_q].broken;
 

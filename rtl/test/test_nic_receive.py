@@ -225,7 +225,7 @@ class Bench:
         """Data for which there was no buffer: nothing that came behind them is the next data, and their peer sends all again."""
         connection = self.connections[index]
         everybody = sum(other.buffers() for other in self.connections if other)
-        assert everybody >= ENTRIES - ENTRIES // 4 or connection.buffers() >= ENTRIES // 2, "there was room"
+        assert everybody >= N["MostKept"] or connection.buffers() >= N["MostKeptEach"], "there was room"
         self.dropped += 1
         if connection.tcp:
             connection.stream[:] = connection.held

@@ -27,7 +27,7 @@ OTHERS = {
 }
 # Those of the NIC, with "Nic" before their names.
 NIC = "Connections Pending Entries Open Bind Acknowledged Advertise Resend Fail WillStop WasStopped".split()
-NIC += "Buffers Listen Assign RingStops RingStopped".split()
+NIC += "Buffers MostKept Listen Assign RingStops RingStopped".split()
 ENUMS = "DoRead DoWrite DoProcess DoSnapshot DoFlush Moved Processed Digest Flushed Failed".split()
 
 

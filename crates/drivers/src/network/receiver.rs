@@ -29,6 +29,9 @@ pub trait Receiver: core::fmt::Debug + Send {
     /// Returns the number of its ring's descriptors, which is that of its buffers too.
     fn entries(&self) -> u16;
 
+    /// Returns how many buffers it keeps at most.
+    fn keeps(&self) -> u16;
+
     /// Returns the number of connections to which it listens at once.
     fn connections(&self) -> usize;
 
@@ -130,6 +133,8 @@ struct Heard {
     flow: net::Flow,
     next: u32,
     payload: VecDeque<Payload>,
+    /// Set if the hardware could not move bytes of it. Software copies what is left, from the hardware's buffers.
+    is_broken: bool,
 }
 
 /// A receiver, and what it has.
@@ -172,10 +177,12 @@ impl Reception {
         self.receiver.entries()
     }
 
-    /// Returns the stack's limits: the NIC always has buffers of the few that there are.
+    /// Returns the stack's limits. Besides what the hardware keeps, the stack has three quarters of the buffers at most: the NIC always has
+    /// the rest.
     pub fn limits(&self) -> net::Limits {
-        let half = usize::from(self.entries()) / 2;
-        net::Limits { held: half, held_total: half, echoes: half / 4, ..net::Limits::default() }
+        let left = usize::from(self.entries() - self.receiver.keeps());
+        let (held, echoes) = (left * 5 / 8, left / 8);
+        net::Limits { held, held_total: held, echoes, ..net::Limits::default() }
     }
 
     /// Follows what the driver does with the NIC.
@@ -230,7 +237,8 @@ impl Reception {
         let stays = |heard: &Heard| heard.next == peer.next || !heard.payload.is_empty();
         if !self.heard[at].as_ref().is_some_and(stays) {
             self.receiver.listen(bus, at, Some(peer));
-            self.heard[at] = Some(Heard { flow, next: peer.next, payload: VecDeque::new() });
+            self.heard[at] =
+                Some(Heard { flow, next: peer.next, payload: VecDeque::new(), is_broken: false });
         }
     }
 
@@ -261,18 +269,22 @@ impl Reception {
             return (told.length <= BUFFER).then_some(place);
         };
         self.counts.kept += 1;
-        self.holders.insert(buffer, Holder::Hardware(kept.connection));
         let heard = self.heard.get_mut(kept.connection)?.as_mut()?;
         let left = kept.next.wrapping_sub(heard.next);
+        if HEADERS + u64::from(left) > u64::from(told.length.min(BUFFER)) {
+            return None;
+        }
         heard.next = kept.next;
         heard.payload.push_back(Payload { buffer, at: place + HEADERS, left, is_dead: false });
-        (HEADERS + u64::from(left) <= u64::from(told.length.min(BUFFER))).then_some(place)
+        self.holders.insert(buffer, Holder::Hardware(kept.connection));
+        Some(place)
     }
 
     /// Moves payload from its buffer to own memory, if the hardware has it and can move it now.
     pub fn gather(&mut self, bus: &mut dyn Bus, from: u64, to: u64, length: u32) -> bool {
         let is_next = |heard: &Heard| {
-            heard.payload.front().is_some_and(|payload| payload.at == from && payload.left >= length)
+            let next = heard.payload.front().filter(|_| !heard.is_broken);
+            next.is_some_and(|payload| payload.at == from && payload.left >= length)
         };
         let next = self.heard.iter().position(|heard| heard.as_ref().is_some_and(is_next));
         let Some(connection) = next.filter(|_| to % PAGE + u64::from(length) <= PAGE) else { return false };
@@ -292,7 +304,7 @@ impl Reception {
         let is_moved = self.receiver.gather(bus, connection, to, length);
         let Some(heard) = self.heard[connection].as_mut() else { return false };
         if !is_moved {
-            self.forget(bus, connection);
+            heard.is_broken = true;
             return false;
         }
         if let Some(payload) = heard.payload.front_mut() {
@@ -307,6 +319,13 @@ impl Reception {
     }
 
     fn drop_dead(&mut self, bus: &mut dyn Bus, connection: usize) {
+        if let Some(heard) = self.heard[connection].as_mut().filter(|heard| heard.is_broken) {
+            heard.payload.retain(|payload| !payload.is_dead);
+            if heard.payload.is_empty() {
+                self.forget(bus, connection);
+            }
+            return;
+        }
         let next = self.heard[connection].as_ref().and_then(|heard| heard.payload.front());
         if let Some(length) = next.filter(|next| next.is_dead).map(|next| next.left) {
             self.take(bus, connection, self.page.offset(), length);
@@ -342,9 +361,7 @@ impl Network {
         if let Some(mac) = self.nic.address().filter(|_| !has_more) {
             reception.listen(bus, stack, mac);
         }
-        if reception.ring.is_some() {
-            self.nic.follow_receive(reception.receiver.ring());
-        }
+        self.follow_ring();
     }
 
     fn take_one(&mut self, bus: &mut dyn Bus) -> bool {
@@ -355,7 +372,10 @@ impl Network {
         let buffer = self.next_buffer;
         self.next_buffer += 1;
         let Some(place) = reception.arrived(&told, buffer) else {
-            reception.release(bus, buffer);
+            match told.kept {
+                Some(kept) => reception.forget(bus, kept.connection),
+                None => reception.release(bus, buffer),
+            }
             self.nic.told_the_impossible(bus, self.now);
             return false;
         };
@@ -385,6 +405,19 @@ impl Network {
         stack.receive(&frame, self.now);
         self.take_events(bus);
         true
+    }
+
+    /// Has the hardware follow what the driver does with the NIC: it leaves the rings alone from the first sign of a reset on.
+    pub(super) fn follow_nic(&mut self, bus: &mut dyn Bus) {
+        self.poll_sender(bus);
+        self.reception.iter_mut().for_each(|reception| reception.follow(&self.nic, bus));
+    }
+
+    /// Tells the driver where the hardware's receive ring is.
+    pub(super) fn follow_ring(&mut self) {
+        if let Some(reception) = self.reception.as_ref().filter(|reception| reception.ring.is_some()) {
+            self.nic.follow_receive(reception.receiver.ring());
+        }
     }
 
     /// Notes that something has come of a connection.

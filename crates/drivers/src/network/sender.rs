@@ -262,6 +262,8 @@ pub(super) struct Transmission {
     done: u64,
     again: u64,
     left: u64,
+    /// The last frame that was left.
+    last_left: Option<FrameId>,
 }
 
 impl core::fmt::Debug for Transmission {
@@ -293,6 +295,7 @@ impl Transmission {
             done: 0,
             again: 0,
             left: 0,
+            last_left: None,
         }
     }
 
@@ -400,7 +403,9 @@ impl Transmission {
             _ => Given::Driver,
         };
         if given == Given::Driver {
-            self.left += u64::from(!frame.payload.is_empty());
+            // It may come again, as the driver's ring is full.
+            let is_other = self.last_left.replace(frame.id) != Some(frame.id);
+            self.left += u64::from(is_other && !frame.payload.is_empty());
             if let Some(template) = template.filter(|template| !template.tcp) {
                 self.leave(frame.id, template.owner(None));
             }

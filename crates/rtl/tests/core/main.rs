@@ -7,6 +7,7 @@ mod control;
 mod functions;
 mod layout;
 mod lockstep;
+mod nic_receive;
 mod plan;
 #[path = "../../../engine/tests/rig/mod.rs"]
 mod rig;

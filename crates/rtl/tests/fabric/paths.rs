@@ -286,6 +286,29 @@ fn buffers_that_nobody_reads_come_back_with_the_end_of_their_connection() {
 }
 
 #[test]
+fn a_connection_that_ends_while_its_peer_sends_costs_no_other() {
+    for family in [Family::Igb, Family::E1000e] {
+        let (mut rig, flow, stream) = connected(family);
+        let listener = flow - 1;
+        let bytes = data(60_000, 10);
+        for at in 0..24 {
+            let (other, others) = rig.accepted(listener, 80, 4100 + at);
+            rig.stream(others).to_send.extend(&bytes);
+            let transfer = Transfer::new(End::flow(other), End::ssd(2, &[(1 << 20, 60_000)]));
+            rig.submit(&Transfer { length: 60_000, ..transfer });
+            let before = received(&rig).gathered;
+            assert!(rig.run_until(|rig| received(rig).gathered >= before + 700 * u64::from(at)));
+            rig.command(opcode::RELEASE, &[other]).expect("it is released");
+        }
+        read_to_ssd(&mut rig, (flow, stream), &bytes);
+        assert!(rig.run_until(|rig| received(rig).posted == 31), "{family:?}: {:?}", received(&rig));
+        let network = format!("{:?}", rig.card.networks()[0]);
+        assert!(network.contains("resets: 0,"), "{network}");
+        rig.assert_idle();
+    }
+}
+
+#[test]
 fn what_the_core_has_not_is_refused() {
     let mut rig = Rig::ready(Config::default(), 1);
     let transfer = || Transfer::new(End::ssd(2, &[(0, 4096)]), End::memory(1, FREE, 8192));

@@ -38,6 +38,9 @@ impl Receiver for Noting {
     fn entries(&self) -> u16 {
         8
     }
+    fn keeps(&self) -> u16 {
+        4
+    }
     fn connections(&self) -> usize {
         2
     }
@@ -145,6 +148,14 @@ fn what_the_stack_does_not_need_is_dropped_when_its_turn_comes() {
 }
 
 #[test]
+fn the_nic_has_buffers_whoever_keeps_some() {
+    let rig = Rig::new();
+    let limits = rig.reception.limits();
+    let others = limits.held_total + limits.echoes + usize::from(Noting.keeps());
+    assert!(others < usize::from(Noting.entries()) && limits.held_total > 0, "{limits:?}");
+}
+
+#[test]
 fn what_crosses_a_page_is_software_s() {
     let mut rig = Rig::new();
     rig.listen(1, 0);
@@ -163,6 +174,11 @@ fn software_s_buffers_come_back_when_the_stack_returns_them() {
     rig.release(77);
     rig.release(77);
     assert_eq!(log(|log| core::mem::take(&mut log.returned)), [4]);
+    let kept = Some(Kept { connection: 0, acknowledges: 0, window: 0, next: 1000 });
+    rig.listen(1, 0);
+    assert_eq!(rig.reception.arrived(&Told { buffer: 5, length: 1000, kept }, 80), None, "nor has a frame");
+    rig.release(80);
+    assert!(rig.moves().is_empty());
     let told = Told { length: 2049, ..told };
     assert_eq!(rig.reception.arrived(&told, 79), None, "no buffer has so many bytes");
     rig.reception.clear(&mut rig.bus);
@@ -196,8 +212,15 @@ fn a_connection_whose_bytes_cannot_be_moved_is_software_s() {
     rig.listen(1, 0);
     let place = rig.keep(0, 0, 300);
     log(|log| log.is_broken = true);
+    let second = rig.keep(1, 0, 400);
     assert!(!rig.gather(place, BLOCK, 300));
+    assert_eq!(rig.moves(), [(0, BLOCK, 300)]);
+    // Software copies them from the buffers, which stay until it has done so.
+    assert!(!rig.gather(place, BLOCK, 300) && !rig.gather(second, BLOCK + 300, 100));
+    rig.release(0);
+    assert!(rig.moves().is_empty() && log(|log| log.heard.is_empty()));
+    rig.release(1);
     assert_eq!(log(|log| core::mem::take(&mut log.heard)), [(0, None)]);
-    assert!(!rig.gather(place, BLOCK, 300));
     assert_eq!(rig.reception.counts().gathered, 0);
+    assert_eq!(rig.listen(1, 400), [(0, Some(400))], "what comes then is kept again");
 }
