@@ -196,3 +196,30 @@ async def failures(dut):
             answers[status] = answers.get(status, 0) + count
     assert resets and C["StatusCancelled"] in answers and C["StatusReadError"] in answers
     record(f"{said(answers)}; {resets} resets")
+
+
+class Prompt(random.Random):
+    """Whoever asks it does everything at once, and nothing goes wrong."""
+
+    def random(self):
+        return 0.0
+
+
+@cocotb.test()
+async def cycles(dut):
+    """A block of 4 KiB: from the operation to the doorbell, and from the completion entry to the outcome, where bus and memory answer at
+    once."""
+    bench = Bench(dut, Prompt(1), 12)
+    bench.ssd.slow = 1
+    await bench.start()
+    bench.ssd.faults = -1.0
+    while not int(dut.enable_i.value) or bench.cycle < 100:
+        await bench.step()
+    begun, rung, posted = bench.cycle, None, None
+    bench.issue("DoRead", 0, 0, 0, BLOCK)
+    while bench.flying:
+        await bench.step()
+        rung = rung or (bench.ssd.tail and bench.cycle)
+        posted = posted or (bench.ssd.posted and not bench.ssd.writes and bench.ssd.write is None and bench.cycle)
+        assert bench.cycle < begun + 2000
+    record(f"{rung - begun} cycles from an operation to the doorbell, {bench.cycle - posted} from the completion entry to the outcome")

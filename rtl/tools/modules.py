@@ -24,6 +24,7 @@ UNITS = {
     "ndp_sha1": Unit("ndp_sha1", "ndp_sha1"),
     "ndp_sha256": Unit("ndp_sha256", "ndp_sha256"),
     "ndp_crc32": Unit("ndp_crc", "ndp_crc"),
+    "ndp_crc32_128": Unit("ndp_crc", "ndp_crc", {"DataWidth": 128}),
     "ndp_crc32_512": Unit("ndp_crc", "ndp_crc", {"DataWidth": 512}),
     "ndp_crc32c": Unit("ndp_crc", "ndp_crc", {"Code": 1}),
     "ndp_crc32c_512": Unit("ndp_crc", "ndp_crc", {"Code": 1, "DataWidth": 512}),

@@ -14,7 +14,7 @@
 //!                           --- Request, Write --->  NicSender: its ports       <--->  that of rtl/nic_controller.sv
 //!                           <--- SenderEvent, descriptors, tail ---
 //!                           --- Peer, reads --->  NicReceiver: its ports        <--->  that of rtl/nic_receive.sv
-//!                           <--- Told, bytes, descriptors, tail ---
+//!                           <--- ReceiverEvent, bytes, descriptors, tail ---
 //! ```
 //!
 //! A [`Body`] is a [`Core`](dcs_engine::Core): what owns a Rust core owns it without a change. The core reads entries and descriptors

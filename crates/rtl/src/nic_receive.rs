@@ -7,7 +7,7 @@ use crate::model::{
     NIC_RING_STOPS,
 };
 use dcs_drivers::bus::Bus;
-use dcs_drivers::network::{Kept, Peer, Receiver, Told};
+use dcs_drivers::network::{Kept, Peer, Receiver, ReceiverEvent};
 use dcs_drivers::nic::LentReceive;
 use std::collections::VecDeque;
 
@@ -39,7 +39,7 @@ pub struct NicReceiver {
     read_left: u64,
     /// Set while it was not told that a write is done.
     is_written: bool,
-    told: VecDeque<Told>,
+    told: VecDeque<ReceiverEvent>,
     /// The outcome of a read that has ended: bytes, if it succeeded.
     outcome: Option<Option<u64>>,
     /// Position of the next frame in the ring, and the tail that the NIC knows.
@@ -270,7 +270,7 @@ impl Receiver for NicReceiver {
         self.run(bus);
     }
 
-    fn receive(&mut self, bus: &mut dyn Bus) -> Option<Told> {
+    fn receive(&mut self, bus: &mut dyn Bus) -> Option<ReceiverEvent> {
         if self.has_come(bus) {
             // A NIC that takes a done bit back is not waited for.
             let mut cycles = 0;
@@ -318,14 +318,14 @@ impl Receiver for NicReceiver {
     }
 }
 
-fn told(event: &model::NicReceived) -> Told {
+fn told(event: &model::NicReceived) -> ReceiverEvent {
     let kept = (event.kept == 1).then_some(Kept {
         connection: event.connection as usize,
         acknowledges: event.acknowledges as u32,
         window: event.window as u16,
         next: event.next as u32,
     });
-    Told { buffer: event.place as u16, length: event.length as u32, kept }
+    ReceiverEvent { buffer: event.place as u16, length: event.length as u32, kept }
 }
 
 /// Completes the request to listen to a connection.

@@ -51,7 +51,8 @@ fn plug_again(monitor: &Path, name: &str, device: &str) {
 }
 
 /// QEMU (11.1) aborts by itself, now and then, when a socket is gone on which it has just written: that is an
-/// error in its report of an error, and nothing of the guest's.
+/// error in its report of an error, and nothing of the guest's. So a process is killed while the guest stands
+/// still, with commands under way.
 const OWN_END: &str = "error_setv: Assertion";
 
 /// One process is killed under load, and started again; then the other one is. The guest goes on without an
@@ -115,7 +116,12 @@ echo @well $(cat /tmp/last)
     // The path in use is killed, kill -9, under load; then the other one, when the first is there again.
     let mut active: usize = wait(&mut guest, "load").parse().unwrap();
     for said in ["one", "other"] {
+        let told = qmp(&monitor, "{\"execute\":\"stop\"}");
         processes[active - 1] = None;
+        // QEMU sees that the socket is gone.
+        std::thread::sleep(Duration::from_millis(500));
+        let went_on = qmp(&monitor, "{\"execute\":\"cont\"}");
+        assert!(!told.contains("\"error\"") && !went_on.contains("\"error\""), "{told} {went_on}");
         wait(&mut guest, said);
         if said == "one" {
             processes[active - 1] = Some(start(active));

@@ -40,7 +40,7 @@ impl Network {
 
     pub(super) fn take_received(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if self.reception.is_some() {
-            return self.take_told(bus);
+            return self.receive_frames(bus);
         }
         while let Some(frame) = self.nic.received() {
             let buffer = self.next_buffer;

@@ -17,7 +17,7 @@ mod udp;
 
 pub use datagrams::Read;
 pub use paced::Sending;
-pub use receiver::{BUFFER, Kept, Peer, Receiver, ReceiverCounts, Told};
+pub use receiver::{BUFFER, Kept, Peer, Receiver, ReceiverCounts, ReceiverEvent};
 pub use sender::{MakeSender, Makers, Request, Sender, SenderCounts, SenderEvent, Sizes, Template, Write};
 pub use udp::Ends;
 
@@ -435,16 +435,16 @@ impl Network {
         while let Some(event) = self.stack.as_mut().and_then(Stack::next_event) {
             match event {
                 Event::Connected { flow } => {
-                    self.stir(flow);
+                    self.note_change(flow);
                     self.connected(flow);
                 }
                 Event::Accepted { flow, port, .. } => {
-                    self.stir(flow);
+                    self.note_change(flow);
                     self.accepted(flow, port);
                 }
                 Event::Deliver { flow, offset, piece } => self.deliver(bus, flow, offset, piece),
                 Event::Received { flow, offset } => {
-                    self.stir(flow);
+                    self.note_change(flow);
                     self.with(flow, |flow, _| flow.received(offset));
                 }
                 Event::Ended { flow, offset } => self.with(flow, |flow, _| flow.ended(offset)),

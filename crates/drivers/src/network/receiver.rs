@@ -45,7 +45,7 @@ pub trait Receiver: core::fmt::Debug + Send {
     fn listen(&mut self, bus: &mut dyn Bus, connection: usize, to: Option<&Peer>);
 
     /// Returns the next frame that has come.
-    fn receive(&mut self, bus: &mut dyn Bus) -> Option<Told>;
+    fn receive(&mut self, bus: &mut dyn Bus) -> Option<ReceiverEvent>;
 
     /// Takes a buffer back.
     fn give_back(&mut self, bus: &mut dyn Bus, buffer: u16);
@@ -72,7 +72,7 @@ pub struct Peer {
 
 /// What hardware tells of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ReceiverEvent {
     /// Buffer of the frame.
     pub buffer: u16,
     /// Length of the frame in bytes, as the NIC has told it.
@@ -124,12 +124,12 @@ struct Payload {
     at: u64,
     left: u32,
     /// Set if the stack needs none of it any more.
-    is_dead: bool,
+    is_dropped: bool,
 }
 
 /// A connection to which the hardware listens.
 #[derive(Debug)]
-struct Heard {
+struct Connection {
     flow: net::Flow,
     next: u32,
     payload: VecDeque<Payload>,
@@ -143,10 +143,10 @@ pub(super) struct Reception {
     page: Region,
     /// The ring that it uses.
     ring: Option<LentReceive>,
-    heard: Vec<Option<Heard>>,
+    heard: Vec<Option<Connection>>,
     holders: HashMap<u64, Holder>,
     /// Connections of which something has come since the hardware was told where they are.
-    stirred: Vec<net::Flow>,
+    changed: Vec<net::Flow>,
     counts: ReceiverCounts,
 }
 
@@ -161,8 +161,8 @@ impl Reception {
     pub fn new(receiver: Box<dyn Receiver>, memory: &mut Region) -> Option<Reception> {
         let heard = (0..receiver.connections()).map(|_| None).collect();
         let page = memory.take(PAGE, PAGE)?;
-        let (ring, holders, stirred, counts) = Default::default();
-        Some(Reception { receiver, page, ring, heard, holders, stirred, counts })
+        let (ring, holders, changed, counts) = Default::default();
+        Some(Reception { receiver, page, ring, heard, holders, changed, counts })
     }
 
     /// Returns its counts.
@@ -210,19 +210,19 @@ impl Reception {
         for connection in 0..self.heard.len() {
             self.forget(bus, connection);
         }
-        self.stirred.clear();
+        self.changed.clear();
     }
 
     /// Notes that something has come of a connection.
-    pub fn stir(&mut self, flow: net::Flow) {
-        if !self.stirred.contains(&flow) {
-            self.stirred.push(flow);
+    pub fn note_change(&mut self, flow: net::Flow) {
+        if !self.changed.contains(&flow) {
+            self.changed.push(flow);
         }
     }
 
     /// Tells the hardware where connections are of which something has come.
     pub fn listen(&mut self, bus: &mut dyn Bus, stack: &Stack, mac: [u8; 6]) {
-        for flow in core::mem::take(&mut self.stirred) {
+        for flow in core::mem::take(&mut self.changed) {
             if let (Some((local, remote)), Some(next)) = (stack.ends(flow), stack.expects(flow)) {
                 self.listen_to(bus, flow, &Peer { mac, local, remote, next });
             }
@@ -234,11 +234,11 @@ impl Reception {
         let free = || self.heard.iter().position(Option::is_none);
         let Some(at) = self.of(flow).or_else(free) else { return };
         // What it has kept is read before it listens from elsewhere.
-        let stays = |heard: &Heard| heard.next == peer.next || !heard.payload.is_empty();
+        let stays = |heard: &Connection| heard.next == peer.next || !heard.payload.is_empty();
         if !self.heard[at].as_ref().is_some_and(stays) {
             self.receiver.listen(bus, at, Some(peer));
             self.heard[at] =
-                Some(Heard { flow, next: peer.next, payload: VecDeque::new(), is_broken: false });
+                Some(Connection { flow, next: peer.next, payload: VecDeque::new(), is_broken: false });
         }
     }
 
@@ -248,7 +248,7 @@ impl Reception {
 
     /// Forgets a connection that is gone, and what was kept of it.
     pub fn closed(&mut self, bus: &mut dyn Bus, flow: net::Flow) {
-        self.stirred.retain(|other| *other != flow);
+        self.changed.retain(|other| *other != flow);
         if let Some(connection) = self.of(flow) {
             self.forget(bus, connection);
         }
@@ -261,7 +261,7 @@ impl Reception {
     }
 
     /// Notes a frame, whose buffer the stack calls `buffer`; returns its place, or `None` if no buffer holds a frame of its length.
-    fn arrived(&mut self, told: &Told, buffer: u64) -> Option<u64> {
+    fn arrived(&mut self, told: &ReceiverEvent, buffer: u64) -> Option<u64> {
         let place = self.ring?.buffers + u64::from(told.buffer) * u64::from(BUFFER);
         let Some(kept) = told.kept else {
             self.counts.told += 1;
@@ -275,14 +275,14 @@ impl Reception {
             return None;
         }
         heard.next = kept.next;
-        heard.payload.push_back(Payload { buffer, at: place + HEADERS, left, is_dead: false });
+        heard.payload.push_back(Payload { buffer, at: place + HEADERS, left, is_dropped: false });
         self.holders.insert(buffer, Holder::Hardware(kept.connection));
         Some(place)
     }
 
     /// Moves payload from its buffer to own memory, if the hardware has it and can move it now.
     pub fn gather(&mut self, bus: &mut dyn Bus, from: u64, to: u64, length: u32) -> bool {
-        let is_next = |heard: &Heard| {
+        let is_next = |heard: &Connection| {
             let next = heard.payload.front().filter(|_| !heard.is_broken);
             next.is_some_and(|payload| payload.at == from && payload.left >= length)
         };
@@ -314,20 +314,20 @@ impl Reception {
                 heard.payload.pop_front();
             }
         }
-        self.drop_dead(bus, connection);
+        self.drop_next(bus, connection);
         true
     }
 
-    fn drop_dead(&mut self, bus: &mut dyn Bus, connection: usize) {
+    fn drop_next(&mut self, bus: &mut dyn Bus, connection: usize) {
         if let Some(heard) = self.heard[connection].as_mut().filter(|heard| heard.is_broken) {
-            heard.payload.retain(|payload| !payload.is_dead);
+            heard.payload.retain(|payload| !payload.is_dropped);
             if heard.payload.is_empty() {
                 self.forget(bus, connection);
             }
             return;
         }
         let next = self.heard[connection].as_ref().and_then(|heard| heard.payload.front());
-        if let Some(length) = next.filter(|next| next.is_dead).map(|next| next.left) {
+        if let Some(length) = next.filter(|next| next.is_dropped).map(|next| next.left) {
             self.take(bus, connection, self.page.offset(), length);
         }
     }
@@ -339,8 +339,8 @@ impl Reception {
             Some(Holder::Hardware(connection)) => {
                 let payload = self.heard[connection].iter_mut().flat_map(|heard| &mut heard.payload);
                 if let Some(payload) = { payload }.find(|payload| payload.buffer == buffer) {
-                    payload.is_dead = true;
-                    self.drop_dead(bus, connection);
+                    payload.is_dropped = true;
+                    self.drop_next(bus, connection);
                 }
             }
             None => {}
@@ -351,11 +351,11 @@ impl Reception {
 impl Network {
     /// Takes the frames that the hardware has received; at most as many as its ring has, so that a NIC that writes without end doesn't hold
     /// the caller up.
-    pub(super) fn take_told(&mut self, bus: &mut dyn Bus) {
+    pub(super) fn receive_frames(&mut self, bus: &mut dyn Bus) {
         let Some(reception) = &mut self.reception else { return };
         reception.follow(&self.nic, bus);
         let entries = reception.receiver.entries();
-        let has_more = (0..entries).all(|_| self.take_one(bus));
+        let has_more = (0..entries).all(|_| self.receive_frame(bus));
         let (Some(reception), Some(stack)) = (&mut self.reception, &self.stack) else { return };
         // What it has told of is taken first: it may have kept the next byte.
         if let Some(mac) = self.nic.address().filter(|_| !has_more) {
@@ -364,7 +364,7 @@ impl Network {
         self.follow_ring();
     }
 
-    fn take_one(&mut self, bus: &mut dyn Bus) -> bool {
+    fn receive_frame(&mut self, bus: &mut dyn Bus) -> bool {
         let Some(reception) = self.reception.as_mut().filter(|reception| reception.ring.is_some()) else {
             return false;
         };
@@ -376,7 +376,7 @@ impl Network {
                 Some(kept) => reception.forget(bus, kept.connection),
                 None => reception.release(bus, buffer),
             }
-            self.nic.told_the_impossible(bus, self.now);
+            self.nic.fail_impossible(bus, self.now);
             return false;
         };
         self.nic.note_received();
@@ -421,8 +421,8 @@ impl Network {
     }
 
     /// Notes that something has come of a connection.
-    pub(super) fn stir(&mut self, flow: net::Flow) {
-        self.reception.iter_mut().for_each(|reception| reception.stir(flow));
+    pub(super) fn note_change(&mut self, flow: net::Flow) {
+        self.reception.iter_mut().for_each(|reception| reception.note_change(flow));
     }
 
     /// Moves payload to where a connection's stream is read.

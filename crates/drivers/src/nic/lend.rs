@@ -83,7 +83,7 @@ impl Nic {
     }
 
     /// Resets the NIC, which has told of a frame that no buffer of a lent ring holds.
-    pub fn told_the_impossible(&mut self, bus: &mut dyn Bus, now: Nanos) {
+    pub fn fail_impossible(&mut self, bus: &mut dyn Bus, now: Nanos) {
         if self.stage == Stage::Ready {
             self.fail(bus, now, ResetCause::Impossible);
         }

@@ -49,7 +49,7 @@ impl Receiver for Noting {
     fn listen(&mut self, _: &mut dyn Bus, connection: usize, to: Option<&Peer>) {
         log(|log| log.heard.push((connection, to.map(|peer| peer.next))));
     }
-    fn receive(&mut self, _: &mut dyn Bus) -> Option<Told> {
+    fn receive(&mut self, _: &mut dyn Bus) -> Option<ReceiverEvent> {
         None
     }
     fn give_back(&mut self, _: &mut dyn Bus, buffer: u16) {
@@ -92,7 +92,7 @@ impl Rig {
     /// Keeps payload up to the number `next`; returns its place.
     fn keep(&mut self, buffer: u16, connection: usize, next: u32) -> u64 {
         let kept = Some(Kept { connection, acknowledges: 0, window: 0, next });
-        let told = Told { buffer, length: 1514, kept };
+        let told = ReceiverEvent { buffer, length: 1514, kept };
         self.reception.arrived(&told, buffer.into()).expect("it fits") + HEADERS
     }
 
@@ -167,7 +167,7 @@ fn what_crosses_a_page_is_software_s() {
 #[test]
 fn software_s_buffers_come_back_when_the_stack_returns_them() {
     let mut rig = Rig::new();
-    let told = Told { buffer: 4, length: 60, kept: None };
+    let told = ReceiverEvent { buffer: 4, length: 60, kept: None };
     assert_eq!(rig.reception.arrived(&told, 77), Some(BUFFERS + 4 * 2048));
     rig.release(78);
     assert!(log(|log| log.returned.is_empty()));
@@ -176,10 +176,14 @@ fn software_s_buffers_come_back_when_the_stack_returns_them() {
     assert_eq!(log(|log| core::mem::take(&mut log.returned)), [4]);
     let kept = Some(Kept { connection: 0, acknowledges: 0, window: 0, next: 1000 });
     rig.listen(1, 0);
-    assert_eq!(rig.reception.arrived(&Told { buffer: 5, length: 1000, kept }, 80), None, "nor has a frame");
+    assert_eq!(
+        rig.reception.arrived(&ReceiverEvent { buffer: 5, length: 1000, kept }, 80),
+        None,
+        "nor has a frame"
+    );
     rig.release(80);
     assert!(rig.moves().is_empty());
-    let told = Told { length: 2049, ..told };
+    let told = ReceiverEvent { length: 2049, ..told };
     assert_eq!(rig.reception.arrived(&told, 79), None, "no buffer has so many bytes");
     rig.reception.clear(&mut rig.bus);
     assert_eq!(log(|log| core::mem::take(&mut log.returned)), [4]);
