@@ -51,8 +51,8 @@ fn plug_again(monitor: &Path, name: &str, device: &str) {
 }
 
 /// QEMU (11.1) aborts by itself, now and then, when a socket is gone on which it has just written: that is an
-/// error in its report of an error, and nothing of the guest's. So a process is killed while the guest stands
-/// still, with commands under way.
+/// error in its report of an error, and nothing of the guest's. It does not where the guest stands still when
+/// the process is killed; but then less is under way, so that comes last.
 const OWN_END: &str = "error_setv: Assertion";
 
 /// One process is killed under load, and started again; then the other one is. The guest goes on without an
@@ -61,8 +61,8 @@ const OWN_END: &str = "error_setv: Assertion";
 fn a_guest_with_two_paths_goes_on_when_a_process_is_killed() {
     let Some(tools) = Tools::find_or_skip(Flavour::Cloud) else { return };
     let Some(_turn) = turn() else { return };
-    for _ in 0..5 {
-        let Err(why) = std::panic::catch_unwind(|| two_paths(&tools)) else { return };
+    for stands_still in [false, false, false, false, true, true, true] {
+        let Err(why) = std::panic::catch_unwind(|| two_paths(&tools, stands_still)) else { return };
         let text = why.downcast_ref::<String>().map_or("", String::as_str);
         if !text.contains(OWN_END) {
             std::panic::resume_unwind(why);
@@ -72,7 +72,7 @@ fn a_guest_with_two_paths_goes_on_when_a_process_is_killed() {
     panic!("QEMU aborts by itself again and again");
 }
 
-fn two_paths(tools: &Tools) {
+fn two_paths(tools: &Tools, stands_still: bool) {
     let folder = tempfile::tempdir().unwrap();
     let path = disk(folder.path(), "disk", 64 * MB);
     let sockets = [1, 2].map(|number| folder.path().join(format!("process{number}")));
@@ -116,12 +116,15 @@ echo @well $(cat /tmp/last)
     // The path in use is killed, kill -9, under load; then the other one, when the first is there again.
     let mut active: usize = wait(&mut guest, "load").parse().unwrap();
     for said in ["one", "other"] {
-        let told = qmp(&monitor, "{\"execute\":\"stop\"}");
+        if stands_still {
+            assert!(!qmp(&monitor, "{\"execute\":\"stop\"}").contains("\"error\""));
+        }
         processes[active - 1] = None;
-        // QEMU sees that the socket is gone.
-        std::thread::sleep(Duration::from_millis(500));
-        let went_on = qmp(&monitor, "{\"execute\":\"cont\"}");
-        assert!(!told.contains("\"error\"") && !went_on.contains("\"error\""), "{told} {went_on}");
+        if stands_still {
+            // QEMU sees that the socket is gone.
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(!qmp(&monitor, "{\"execute\":\"cont\"}").contains("\"error\""));
+        }
         wait(&mut guest, said);
         if said == "one" {
             processes[active - 1] = Some(start(active));

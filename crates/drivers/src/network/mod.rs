@@ -87,9 +87,9 @@ pub enum NetworkAction {
 /// A NIC with TCP on top.
 pub struct Network {
     nic: Nic,
-    /// What sends frames with data, if that is not the NIC's driver.
+    /// Hardware that sends frames with data in the place of the NIC's driver.
     transmission: Option<Transmission>,
-    /// What receives frames, if that is not the NIC's driver.
+    /// Hardware that receives frames in the place of the NIC's driver.
     reception: Option<Reception>,
     stack: Option<Stack>,
     /// Set if the stack was made after the NIC was started.

@@ -70,7 +70,7 @@ pub struct Peer {
     pub next: u32,
 }
 
-/// What hardware tells of a frame.
+/// A frame that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverEvent {
     /// Buffer of the frame.
@@ -81,7 +81,7 @@ pub struct ReceiverEvent {
     pub kept: Option<Kept>,
 }
 
-/// What hardware tells of a frame whose payload it keeps.
+/// The header's part of a frame whose payload the hardware keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// Number of its connection.
@@ -107,7 +107,7 @@ pub struct ReceiverCounts {
     pub posted: u16,
 }
 
-/// Who has a frame's buffer.
+/// Holder of a frame's buffer.
 #[derive(Clone, Copy, Debug)]
 enum Holder {
     Software(u16),

@@ -1,7 +1,7 @@
-//! A second transmit ring, which the driver sets up and lends ([`Config::lend`](super::Config::lend)): somebody else writes its descriptors,
-//! writes its tail, and looks for its done bits.
+//! Rings that the driver sets up and lends: a second transmit ring ([`Config::lend`](super::Config::lend)), and the receive ring
+//! ([`Config::lend_receive`](super::Config::lend_receive)). Somebody else writes their descriptors and tails, and looks for their done bits.
 //!
-//! The driver starts and resets the NIC. What the holder of the ring has is not done when the driver has left
+//! The driver starts and resets the NIC. What the holder of a ring has is not done when the driver has left
 //! [`State::Ready`](super::State::Ready), but only when the ring isn't lent any more: the NIC has stopped then.
 
 use super::config::ResetCause;

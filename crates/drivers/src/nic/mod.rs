@@ -18,7 +18,7 @@
 //! | `host` | [`Nic`]: frames in and out |
 //! | `start` | reset, set-up, link, hangs |
 //! | `transmit`, `receive` | the rings |
-//! | `lend` | a second transmit ring that somebody else uses |
+//! | `lend` | a second transmit ring, and the receive ring, for hardware that uses them in the driver's place |
 //! | `descriptor`, `model` | formats and registers: a table with a row for each NIC |
 //! | `frame` | frames, the NIC's part in making them, and its verdict on received ones |
 //! | `config` | sizes, timeouts, failures |

@@ -14,7 +14,7 @@ const BUFFERS: u64 = 0x8000;
 const BLOCK: u64 = 0x4_0000;
 const RING: LentReceive = LentReceive { descriptors: 0x7000, buffers: BUFFERS, tail: 0x9000_2818, start: 1 };
 
-/// What the receiver was asked for, and whether it moves bytes.
+/// Requests that the receiver has had, and whether it moves bytes.
 #[derive(Debug, Default)]
 struct Log {
     heard: Vec<(usize, Option<u32>)>,
